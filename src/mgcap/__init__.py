@@ -1,0 +1,1 @@
+"""Remote sensing scene classification by multi-granularity canonical appearance pooling (MG-CAP)."""

@@ -1,0 +1,170 @@
+"""Every number of the paper, with the equation it belongs to, and the three presets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mgcap.backbones import backbone_spec
+
+Preset = Literal["compact", "paper", "authors-code"]
+
+_PAPER: dict[str, Any] = {
+    "backbone": "vgg16",
+    "activated": False,
+    "share_granularities": False,
+    "field_of_view": 0.875,  # the central 224 of 256 pixels
+    "granularities": (1.0, 0.9, 0.8),
+    "rotations": 12,
+    "frame": "padded",
+    "corners": "zero",
+    "reduction": "none",
+    "channels": None,
+}
+
+#: What each preset sets; everything else keeps the default of its field.
+PRESETS: dict[str, dict[str, Any]] = {
+    "compact": {},
+    "paper": _PAPER,
+    "authors-code": {
+        **_PAPER,
+        "activated": True,
+        "feature_norm": "l2",
+        "unbiased": True,
+        "fusion": "sum",
+        "fusion_norm": "frobenius",
+        "vector": "full",
+        "signed_root": True,
+    },
+}
+
+
+class MGCAPConfig(BaseModel):
+    """The configuration of one MG-CAP model.
+
+    Values are checked when the object is made; unknown names are errors. What is not given comes from
+    ``preset``. The object is frozen: use ``config.replace(rotations=4)`` for a changed copy.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    preset: Preset = "compact"
+    num_classes: Annotated[int, Field(ge=2, le=100_000)] = 21
+
+    # Views, Eq. 3
+    size: Annotated[int, Field(ge=32, le=1024)] = 224
+    field_of_view: Annotated[float, Field(gt=0, le=1)] = 1.0
+    granularities: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (1.0,)
+    rotations: Annotated[int, Field(ge=1, le=360)] = 4
+    frame: Literal["padded", "filled"] = "filled"
+    corners: Literal["zero", "mirror"] = "mirror"
+
+    # Backbone f_e
+    backbone: str = "resnet50-v1"
+    layer: str | None = None
+    activated: bool = True
+    share_granularities: bool = True
+
+    # Reduction of channels C -> C'
+    reduction: Literal["none", "pca", "learnt"] = "pca"
+    channels: Annotated[int, Field(ge=1, le=4096)] | None = 128
+
+    # Embedding, Eq. 5-8
+    feature_norm: Literal["none", "rms", "l2"] = "rms"
+    embedding: Literal["gaussian", "covariance"] = "gaussian"
+    unbiased: bool = False
+    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-4
+
+    # Pooling, Eq. 4 and 2
+    rotation_pooling: Literal["max", "mean"] = "max"
+    fusion: Literal["mean", "sum"] = "mean"
+    fusion_norm: Literal["none", "frobenius"] = "none"
+
+    # Spectral layer, Eq. 9-13 and 20-26
+    normalisation: Literal["bilinear", "log", "sqrt"] = "sqrt"
+    clip: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (1e-5, 1e5)
+    gradient: Literal["exact", "paper"] = "exact"
+    spectral_scale: Literal["none", "leading"] = "none"
+    spectral_method: Literal["eigh", "newton-schulz"] = "eigh"
+
+    # Vector and head, Eq. 1
+    vector: Literal["triangle", "full"] = "triangle"
+    signed_root: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        values = {**PRESETS.get(given.get("preset", "compact"), {}), **given}
+        if isinstance(values.get("granularities"), int | float):
+            values["granularities"] = (values["granularities"],)
+        if "signed_root" not in values:  # the signed root belongs to bilinear pooling
+            values["signed_root"] = values.get("normalisation") == "bilinear"
+        if "corners" not in given and values.get("frame") == "padded":
+            values["corners"] = "zero"
+        if "channels" not in given and values.get("reduction") == "none":
+            values["channels"] = None
+        if values.get("layer") is None:
+            values["layer"] = backbone_spec(str(values.get("backbone", "resnet50-v1"))).default_layer
+        return values
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> MGCAPConfig:
+        spec = backbone_spec(self.backbone)
+        width = spec.width(str(self.layer))
+        problems = [
+            (not self.granularities, "granularities: give at least one crop ratio in (0, 1]"),
+            (len(self.granularities) > 16, "granularities: at most 16 are allowed"),
+            (self.clip[0] >= self.clip[1], "clip: the lower bound must be below the upper one, as (1e-5, 1e5)"),
+            (
+                self.frame == "padded" and self.corners == "mirror",
+                "corners: 'mirror' needs frame='filled'; a padded frame has corners='zero'",
+            ),
+            (self.reduction == "none" and self.channels is not None, "channels: must be None with reduction='none'"),
+            (
+                self.reduction != "none" and self.channels is None,
+                f"channels: give a number with reduction='{self.reduction}'",
+            ),
+            (
+                self.channels is not None and width is not None and self.channels > width,
+                f"channels: {self.channels} is more than the {width} of {self.backbone} {self.layer}",
+            ),
+            (
+                self.spectral_scale == "leading" and self.normalisation != "sqrt",
+                "spectral_scale: 'leading' is allowed with normalisation='sqrt' only",
+            ),
+            (
+                self.spectral_method == "newton-schulz" and self.normalisation != "sqrt",
+                "spectral_method: 'newton-schulz' is allowed with normalisation='sqrt' only",
+            ),
+            (
+                self.spectral_method == "newton-schulz" and self.gradient == "paper",
+                "gradient: 'paper' is allowed with spectral_method='eigh' only",
+            ),
+        ]
+        for wrong, sentence in problems:
+            if wrong:
+                raise ValueError(sentence)
+        return self
+
+    def replace(self, **changes: Any) -> MGCAPConfig:
+        """Return a checked copy with some values changed.
+
+        Values that follow from others (the default layer of a backbone, say) are worked out anew unless
+        they were given explicitly before.
+        """
+        return MGCAPConfig(**{**self.model_dump(include=self.model_fields_set - self._derived()), **changes})
+
+    def _derived(self) -> set[str]:
+        spec = backbone_spec(self.backbone)
+        derived = {"layer"} if self.layer == spec.default_layer else set()
+        if self.signed_root == (self.normalisation == "bilinear"):
+            derived.add("signed_root")
+        return derived
+
+    @property
+    def angles(self) -> tuple[float, ...]:
+        """The rotations Phi in degrees, 360 r / R (below Eq. 3)."""
+        return tuple(360.0 * r / self.rotations for r in range(self.rotations))

@@ -1,0 +1,1 @@
+"""Images, folders, the catalogue of public datasets, splits and synthetic scenes."""

@@ -1,0 +1,66 @@
+r"""Local features to Gaussian SPD matrices (Eq. 5-8).
+
+With the 1/N covariance of Eq. 5, the Gaussian embedding of Eq. 7 is the second moment of the homogeneous features:
+
+.. math:: G = \begin{bmatrix} C+\mu\mu^\top & \mu \\ \mu^\top & 1\end{bmatrix}
+            = \tfrac1N \begin{bmatrix}F\\ \mathbf 1\end{bmatrix}\begin{bmatrix}F\\ \mathbf 1\end{bmatrix}^\top,
+          \qquad G^+ = G + \lambda\,\mathrm{trace}(G)\,I .
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Keeps the norms of an all-zero map from dividing by zero.
+TINY = 1e-12
+
+
+def normalise_features(features: Tensor, kind: str = "rms") -> Tensor:
+    """Scale each map ``[C, N]`` as a whole: mean square 1 (``rms``), Euclidean length 1 (``l2``) or not (``none``)."""
+    if kind == "none":
+        return features
+    length = torch.linalg.vector_norm(features, dim=(-2, -1), keepdim=True).clamp_min(TINY)
+    scale = 1.0 if kind == "l2" else (features.shape[-1] * features.shape[-2]) ** 0.5
+    return features * (scale / length)
+
+
+def add_ridge(matrix: Tensor, ridge: float) -> Tensor:
+    """Eq. 8: add ``ridge`` times the trace to the diagonal."""
+    if ridge == 0:
+        return matrix
+    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return matrix + (ridge * trace)[..., None, None] * eye
+
+
+def covariance(features: Tensor, ridge: float = 1e-4, unbiased: bool = False) -> Tensor:
+    """Eq. 5 with the ridge of Eq. 8: ``[..., C, N] -> [..., C, C]``.
+
+    Args:
+        features: Local features, one column a position.
+        ridge: Lambda of Eq. 8.
+        unbiased: Divide by N - 1 (the authors' script) instead of N (the paper).
+    """
+    positions = features.shape[-1]
+    centred = features - features.mean(-1, keepdim=True)
+    return add_ridge(centred @ centred.mT / (max(positions - 1, 1) if unbiased else positions), ridge)
+
+
+def gaussian_embedding(features: Tensor, ridge: float = 1e-4, unbiased: bool = False) -> Tensor:
+    """Eq. 5-8: a Gaussian as one SPD matrix, ``[..., C, N] -> [..., C+1, C+1]``.
+
+    Args:
+        features: Local features, one column a position.
+        ridge: Lambda of Eq. 8.
+        unbiased: Divide the covariance by N - 1 (the authors' script) instead of N (the paper).
+    """
+    positions = features.shape[-1]
+    mean = features.mean(-1, keepdim=True)
+    second = features @ features.mT / positions
+    if unbiased and positions > 1:
+        second = (second * positions - mean @ mean.mT) / (positions - 1)
+    one = torch.ones_like(mean[..., :1, :])
+    top = torch.cat((second, mean), dim=-1)
+    bottom = torch.cat((mean.mT, one), dim=-1)
+    return add_ridge(torch.cat((top, bottom), dim=-2), ridge)

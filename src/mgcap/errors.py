@@ -1,0 +1,21 @@
+"""Errors that are meant to be read by people: one sentence each, saying what to do."""
+
+
+class MgcapError(Exception):
+    """Base of every error the package raises on purpose."""
+
+
+class DataError(MgcapError):
+    """A folder, split file or set of labels cannot be used."""
+
+
+class ImageError(DataError):
+    """One image cannot be read."""
+
+
+class WeightsError(MgcapError):
+    """Pretrained weights cannot be had, or are not what they should be."""
+
+
+class BundleError(MgcapError):
+    """A model file is truncated, tampered with, too new or not ours."""

@@ -1,0 +1,47 @@
+r"""From a symmetric matrix to the classifier's input (Eq. 1).
+
+The upper triangle with its off-diagonal entries times :math:`\sqrt2` is an isometry: inner products of the vectors
+are inner products of the matrices, with half the weights.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def vector_length(side: int, kind: str = "triangle") -> int:
+    """Length of the vector of a ``side`` x ``side`` matrix."""
+    return side * (side + 1) // 2 if kind == "triangle" else side * side
+
+
+def to_vector(matrix: Tensor, kind: str = "triangle") -> Tensor:
+    """Flatten symmetric matrices without changing their inner products.
+
+    Args:
+        matrix: ``[..., D, D]``.
+        kind: ``triangle`` for D(D+1)/2 numbers, ``full`` for D*D.
+    """
+    if kind == "full":
+        return matrix.flatten(-2)
+    side = matrix.shape[-1]
+    row, column = torch.triu_indices(side, side, device=matrix.device)
+    scale = torch.full(row.shape, math.sqrt(2.0), dtype=matrix.dtype, device=matrix.device)
+    scale[row == column] = 1.0
+    return matrix.flatten(-2)[..., row * side + column] * scale
+
+
+def signed_root(vector: Tensor) -> Tensor:
+    """sign(v) sqrt(|v|), with a gradient of zero at zero."""
+    size = vector.abs()
+    safe = torch.where(size > 0, size, torch.ones_like(size)).sqrt()
+    return torch.where(size > 0, vector.sign() * safe, torch.zeros_like(vector))
+
+
+def descriptor_vector(matrix: Tensor, kind: str = "triangle", root: bool = False) -> Tensor:
+    """What the head sees: the vector, its signed root if asked for, at length one."""
+    vector = to_vector(matrix, kind)
+    return F.normalize(signed_root(vector) if root else vector, dim=-1)

@@ -1,0 +1,143 @@
+"""MG-CAP: views, backbone, reduction, embedding, pooling, spectral layer and head, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mgcap import head, pooling, spectral
+from mgcap.backbones import backbone_spec, build_backbone
+from mgcap.config import MGCAPConfig
+from mgcap.embedding import covariance, gaussian_embedding, normalise_features
+from mgcap.reduction import Reduction
+from mgcap.views import sample_views
+
+#: Views that go through the backbone at once when no gradient is needed.
+VIEWS_AT_ONCE = 16
+
+
+class Canonical(NamedTuple):
+    """The canonical appearance of each image at each granularity."""
+
+    angles: Tensor  #: ``[B, S]`` in degrees: turned clockwise by it, the image is in its canonical pose
+    votes: Tensor  #: ``[B, S, R]``: how many entries of the matrix each rotation won
+
+
+class MGCAP(nn.Module):
+    """Multi-granularity canonical appearance pooling.
+
+    Args:
+        config: What to build. The backbone has random weights until some are loaded.
+
+    Images are float RGB in [0, 1], ``[B, 3, H, W]``, of any size.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: MGCAPConfig) -> None:
+        super().__init__()
+        self.config = config
+        spec = backbone_spec(config.backbone)
+        streams = 1 if config.share_granularities else len(config.granularities)
+        self.backbones = nn.ModuleList(
+            build_backbone(config.backbone, config.layer, config.activated) for _ in range(streams)
+        ).to(memory_format=torch.channels_last)
+        self.register_buffer("mean", torch.tensor(spec.mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(spec.std).view(3, 1, 1), persistent=False)
+        width = spec.width(str(config.layer)) or self._measured_width()
+        self.reduction = Reduction(config.reduction, width, config.channels)
+        self.side = self.reduction.channels + (config.embedding == "gaussian")
+        self.head = nn.Linear(head.vector_length(self.side, config.vector), config.num_classes)
+
+    def _measured_width(self) -> int:
+        with torch.no_grad():
+            size = self.config.size
+            return int(self.backbones[0](torch.zeros(1, 3, size, size)).shape[1])
+
+    def load_backbone(self, state: dict[str, Tensor]) -> None:
+        """Load a state dict with torchvision's names into the backbone of every granularity."""
+        for backbone in self.backbones:
+            backbone.load_state_dict(state)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits ``[B, K]``."""
+        logits: Tensor = self.head(self.descriptor(images))
+        return logits
+
+    def descriptor(self, images: Tensor) -> Tensor:
+        """What the head sees: ``[B, D(D+1)/2]`` (or ``[B, D*D]``), rows of length one."""
+        pooled = torch.stack([matrix for matrix, _ in self._pooled(images)], dim=1)
+        return self.descriptor_of(pooled)
+
+    def descriptor_of(self, pooled: Tensor) -> Tensor:
+        """The descriptor from the pooled matrices ``[B, S, D, D]`` of the granularities."""
+        c = self.config
+        fused = pooling.fuse(pooled, c.fusion, c.fusion_norm)
+        return head.descriptor_vector(self.normalise(fused), c.vector, c.signed_root)
+
+    def normalise(self, matrix: Tensor) -> Tensor:
+        """The spectral layer, in float32 at least."""
+        c = self.config
+        if c.normalisation == "bilinear":
+            return matrix
+        with torch.autocast(matrix.device.type, enabled=False):
+            matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
+            if c.normalisation == "log":
+                return spectral.matrix_log(matrix, c.clip, c.gradient)
+            return spectral.matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method)
+
+    @torch.no_grad()
+    def canonical(self, images: Tensor) -> Canonical:
+        """Which rotation won, per image and granularity (Eq. 28); a tie goes to the smaller angle."""
+        votes = torch.stack(
+            [pooling.count_votes(winner, self.config.rotations) for _, winner in self._pooled(images)], dim=1
+        )
+        angles = torch.tensor(self.config.angles, device=votes.device)
+        return Canonical(angles[votes.argmax(-1)], votes)
+
+    def local_features(self, views: Tensor, granularity: int = 0) -> Tensor:
+        """Features of views ``[B, 3, h, w]``, normalised in colour, before the reduction: ``[B, C, N]``."""
+        backbone = self.backbones[granularity if len(self.backbones) > 1 else 0]
+        out: Tensor = backbone(views.contiguous(memory_format=torch.channels_last))
+        return out.flatten(2)
+
+    def embed(self, features: Tensor) -> Tensor:
+        """Matrices ``[..., D, D]`` of local features ``[..., C, N]``."""
+        c = self.config
+        features = normalise_features(self.reduction(features), c.feature_norm)
+        embedding = gaussian_embedding if c.embedding == "gaussian" else covariance
+        return embedding(features, c.ridge, c.unbiased)
+
+    def iter_features(self, images: Tensor, granularity: int) -> Iterator[Tensor]:
+        """Local features of one granularity in chunks of rotations, ``[B, r, C, N]``.
+
+        Without a gradient the chunks are small, so that memory grows with the batch and not with the rotations.
+        """
+        c = self.config
+        images = (images - self.mean) / self.std
+        crop = c.field_of_view * c.granularities[granularity]
+        chunk = c.rotations if self._needs_graph(images) else max(1, VIEWS_AT_ONCE // images.shape[0])
+        for start in range(0, c.rotations, chunk):
+            angles = c.angles[start : start + chunk]
+            views = sample_views(images, crop, angles, c.size, c.frame, c.corners)
+            yield self.local_features(views.flatten(0, 1), granularity).unflatten(0, (images.shape[0], len(angles)))
+
+    def _needs_graph(self, images: Tensor) -> bool:
+        trained = (*self.backbones.parameters(), *self.reduction.parameters())
+        return torch.is_grad_enabled() and (images.requires_grad or any(p.requires_grad for p in trained))
+
+    def _pooled(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Per granularity: the pooled matrix ``[B, D, D]`` and the winners (with mean pooling, those of the max)."""
+        if images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
+        for s in range(len(self.config.granularities)):
+            matrices = (self.embed(features) for features in self.iter_features(images, s))
+            if self.config.rotation_pooling == "max":
+                yield pooling.running_max(matrices)
+            else:
+                kept = list(matrices)
+                yield pooling.running_mean(kept), pooling.running_max(kept)[1]

@@ -1,0 +1,68 @@
+"""The canonical appearance (Eq. 4): element-wise maximum over rotations; and the mean over granularities (Eq. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def canonical_max(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Element-wise maximum over rotations, dimension -3.
+
+    Args:
+        matrices: ``[..., R, D, D]``.
+
+    Returns:
+        The maximum ``[..., D, D]`` and the index of the rotation that won each entry, the smaller one in a tie.
+        The gradient goes to the winner alone (Eq. 28).
+    """
+    pooled, winner = matrices.max(dim=-3)
+    return pooled, winner
+
+
+def running_max(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """:func:`canonical_max` of matrices that come in chunks ``[..., r, D, D]``, in bounded memory."""
+    pooled: Tensor | None = None
+    winner = torch.empty(0)
+    offset = 0
+    for chunk in chunks:
+        best, index = canonical_max(chunk)
+        index += offset
+        offset += chunk.shape[-3]
+        if pooled is None:
+            pooled, winner = best, index
+        else:
+            better = best > pooled  # strictly: a tie stays with the smaller angle
+            pooled = torch.maximum(pooled, best)
+            winner = torch.where(better, index, winner)
+    if pooled is None:
+        raise ValueError("at least one rotation is needed")
+    return pooled, winner
+
+
+def running_mean(chunks: Iterable[Tensor]) -> Tensor:
+    """Mean over rotations of matrices that come in chunks ``[..., r, D, D]``."""
+    total: Tensor | None = None
+    count = 0
+    for chunk in chunks:
+        total = chunk.sum(-3) if total is None else total + chunk.sum(-3)
+        count += chunk.shape[-3]
+    if total is None:
+        raise ValueError("at least one rotation is needed")
+    return total / count
+
+
+def count_votes(winner: Tensor, rotations: int) -> Tensor:
+    """How many entries each rotation won: ``[..., D, D] -> [..., R]``, int64."""
+    flat = winner.flatten(-2)
+    votes = torch.zeros(*flat.shape[:-1], rotations, dtype=torch.int64, device=flat.device)
+    return votes.scatter_add_(-1, flat, torch.ones_like(flat))
+
+
+def fuse(matrices: Tensor, fusion: str = "mean", norm: str = "none") -> Tensor:
+    """Fuse granularities, dimension -3 (Eq. 2): their mean, or their sum, each divided by its Frobenius norm or not."""
+    if norm == "frobenius":
+        matrices = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp_min(1e-12)
+    return matrices.mean(-3) if fusion == "mean" else matrices.sum(-3)

@@ -1,0 +1,1 @@
+"""Training: the exact head on frozen descriptors."""

@@ -1,0 +1,111 @@
+r"""Granular crops x rotations of an image (Eq. 3), each sampled once.
+
+The paper rotates, pads 224 to 317 pixels and shrinks back to 224; every step is an affine map, so the
+composition is one too and a view needs a single bilinear interpolation. With normalised coordinates
+:math:`p\in[-1,1]^2` in the frame of the view, the crop is read at
+
+.. math:: q = \rho\, R(\varphi)\, p, \qquad \rho=\sqrt2 \text{ (padded)},\; \rho=1 \text{ (filled)}.
+
+Turning: view ``r`` is the crop turned *clockwise* by :math:`360 r/R` degrees. Turn the image counter-clockwise
+by 90 degrees, as ``torch.rot90`` does, and the view that won before is found 90 degrees further on: canonical
+angles turn with the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: 317 / 224, the paper's padding: the circle around the crop just fits the frame.
+PADDED_SCALE = math.sqrt(2.0)
+
+
+def central_crop(images: Tensor, ratio: float) -> Tensor:
+    """Cut the central ``ratio`` of each side, exactly centred (the margin is the same on both sides)."""
+    height, width = images.shape[-2:]
+    top, left = (min(round(side * (1 - ratio) / 2), (side - 1) // 2) for side in (height, width))
+    return images[..., top : height - top, left : width - left]
+
+
+def _prefilter(crop: Tensor, content: float) -> Tensor:
+    """Shrink by area a crop that is more than twice as large as it will be seen, so that nothing aliases."""
+    sides = [math.ceil(side / max(1, int(side / content))) for side in crop.shape[-2:]]
+    return crop if sides == list(crop.shape[-2:]) else F.adaptive_avg_pool2d(crop, sides)
+
+
+def _rotation_grid(angles: Sequence[float], scale: float, size: int, like: Tensor) -> Tensor:
+    """Sampling positions ``[R, size, size, 2]`` (x, y), exact for multiples of 90 degrees."""
+    axis = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
+    y, x = torch.meshgrid(axis * scale, axis * scale, indexing="ij")
+    grids = []
+    for angle in angles:
+        quarter, rest = divmod(angle % 360.0, 90.0)
+        cos, sin = math.cos(math.radians(rest)), math.sin(math.radians(rest))
+        for _ in range(int(quarter)):
+            cos, sin = -sin, cos
+        grids.append(torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1))
+    return torch.stack(grids).to(like)
+
+
+def sample_views(
+    images: Tensor, ratio: float, angles: Sequence[float], size: int, frame: str = "padded", corners: str = "zero"
+) -> Tensor:
+    """Sample one granularity at some rotations.
+
+    Args:
+        images: ``[B, 3, H, W]``, normalised so that zero is the mean colour.
+        ratio: The granularity: which central part of each side is kept.
+        angles: Rotations in degrees.
+        size: Side of a view in pixels.
+        frame: ``padded`` shrinks the crop so that it stays whole at every angle (the paper's), ``filled`` keeps
+            its size and loses the corners that turn out of the frame.
+        corners: What stands outside the crop: ``zero`` or, in a filled frame, the ``mirror`` image.
+
+    Returns:
+        ``[B, len(angles), 3, size, size]``.
+    """
+    scale = PADDED_SCALE if frame == "padded" else 1.0
+    crop = _prefilter(central_crop(images, ratio), size / scale)
+    grid = _rotation_grid(angles, scale, size, crop)
+    batch, turns = crop.shape[0], grid.shape[0]
+    grid = grid.unsqueeze(0).expand(batch, -1, -1, -1, -1)
+    # All rotations of one image are one tall sample of it: no copy of the image for each rotation.
+    views = F.grid_sample(
+        crop,
+        grid.reshape(batch, turns * size, size, 2),
+        mode="bilinear",
+        padding_mode="reflection" if corners == "mirror" else "zeros",
+        align_corners=False,
+    )
+    return views.reshape(batch, crop.shape[1], turns, size, size).transpose(1, 2)
+
+
+def make_views(
+    images: Tensor,
+    granularities: Sequence[float] = (1.0, 0.9, 0.8),
+    rotations: int = 12,
+    size: int = 224,
+    frame: str = "padded",
+    corners: str = "zero",
+) -> Tensor:
+    """All S granularities x R rotations of each image, each by one resampling.
+
+    Args:
+        images: ``[B, 3, H, W]``, any size; zero is what stands outside the crop.
+        granularities: Crop ratios in (0, 1].
+        rotations: How many rotations, 360 / R degrees apart.
+        size: Side of a view in pixels.
+        frame: ``padded`` or ``filled``, see :func:`sample_views`.
+        corners: ``zero`` or ``mirror``.
+
+    Returns:
+        ``[B, S, R, 3, size, size]``.
+    """
+    if images.ndim != 4:
+        raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
+    angles = [360.0 * r / rotations for r in range(rotations)]
+    return torch.stack([sample_views(images, s, angles, size, frame, corners) for s in granularities], dim=1)
