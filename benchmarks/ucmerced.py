@@ -1,6 +1,6 @@
 """Accuracy of frozen MG-CAP over seeded, stratified splits of a folder of scenes.
 
-    python benchmarks/ucmerced.py DATA --work DIR --preset compact --rotations 1 4 12 --csv benchmarks/results/ucmerced.csv
+    python benchmarks/ucmerced.py DATA --work DIR --preset compact --rotations 1 4 --csv RESULTS.csv
 
 Local features are kept per view in DIR (half precision, about 0.8 GB a view for ResNet-50 on 2,100 images), so a
 killed run goes on where it stopped and later configurations share them. Everything that is fitted (PCA, head and its
@@ -35,7 +35,8 @@ FIELDS = ("preset", "options", "train_ratio", "runs", "mean", "std", "accuracies
 def view_file(work: Path, model: MGCAP, crop: float, angle: float, paths: list[Path]) -> np.memmap:
     """Local features [n, C, N] of one view of every image."""
     c = model.config
-    key = f"{c.backbone}-{c.layer}-{'act' if c.activated else 'raw'}-{c.size}-{c.frame}-{c.corners}-{crop:.4f}-{angle:.2f}"
+    key = f"{c.backbone}-{c.layer}-{'act' if c.activated else 'raw'}-{c.size}-{c.frame}-{c.corners}"
+    key += f"-{crop:.4f}-{angle:.2f}"
     key += "-" + hashlib.sha256("".join(map(str, paths)).encode()).hexdigest()[:8]
     target = work / f"{key}.npy"
     if not target.exists():

@@ -58,7 +58,7 @@ def _drop_layers_behind_the_tap(
 class _Tapped(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.register_load_state_dict_pre_hook(_drop_layers_behind_the_tap)
+        self.register_load_state_dict_pre_hook(_drop_layers_behind_the_tap)  # type: ignore[no-untyped-call]
 
 
 class PlainCNN(_Tapped):
@@ -87,8 +87,10 @@ def _vgg_modules(depths: Sequence[int]) -> list[tuple[str, nn.Module]]:
 
 
 def _alexnet_modules() -> list[tuple[str, nn.Module]]:
-    def conv(i: int, before: int, after: int, kernel: int, **kw: int) -> list[tuple[str, nn.Module]]:
-        return [(f"conv{i}", nn.Conv2d(before, after, kernel, **kw)), ("relu", nn.ReLU(inplace=True))]
+    def conv(
+        i: int, before: int, after: int, kernel: int, padding: int, stride: int = 1
+    ) -> list[tuple[str, nn.Module]]:
+        return [(f"conv{i}", nn.Conv2d(before, after, kernel, stride, padding)), ("relu", nn.ReLU(inplace=True))]
 
     def pool() -> list[tuple[str, nn.Module]]:
         return [("pool", nn.MaxPool2d(3, 2))]

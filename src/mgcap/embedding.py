@@ -9,6 +9,8 @@ With the 1/N covariance of Eq. 5, the Gaussian embedding of Eq. 7 is the second 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ def normalise_features(features: Tensor, kind: str = "rms") -> Tensor:
     if kind == "none":
         return features
     length = torch.linalg.vector_norm(features, dim=(-2, -1), keepdim=True).clamp_min(TINY)
-    scale = 1.0 if kind == "l2" else (features.shape[-1] * features.shape[-2]) ** 0.5
+    scale = 1.0 if kind == "l2" else math.sqrt(features.shape[-1] * features.shape[-2])
     return features * (scale / length)
 
 

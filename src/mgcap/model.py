@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -45,7 +45,7 @@ class MGCAP(nn.Module):
         streams = 1 if config.share_granularities else len(config.granularities)
         self.backbones = nn.ModuleList(
             build_backbone(config.backbone, config.layer, config.activated) for _ in range(streams)
-        ).to(memory_format=torch.channels_last)
+        ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.register_buffer("mean", torch.tensor(spec.mean).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(spec.std).view(3, 1, 1), persistent=False)
         width = spec.width(str(config.layer)) or self._measured_width()
@@ -112,19 +112,23 @@ class MGCAP(nn.Module):
         embedding = gaussian_embedding if c.embedding == "gaussian" else covariance
         return embedding(features, c.ridge, c.unbiased)
 
+    def features_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
+        """Local features ``[B, r, C, N]`` of images at one granularity and some rotations in degrees."""
+        c = self.config
+        crop = c.field_of_view * c.granularities[granularity]
+        views = sample_views((images - self.mean) / self.std, crop, angles, c.size, c.frame, c.corners)
+        features = self.local_features(views.flatten(0, 1), granularity)
+        return features.reshape(images.shape[0], len(angles), *features.shape[1:])
+
     def iter_features(self, images: Tensor, granularity: int) -> Iterator[Tensor]:
         """Local features of one granularity in chunks of rotations, ``[B, r, C, N]``.
 
         Without a gradient the chunks are small, so that memory grows with the batch and not with the rotations.
         """
-        c = self.config
-        images = (images - self.mean) / self.std
-        crop = c.field_of_view * c.granularities[granularity]
-        chunk = c.rotations if self._needs_graph(images) else max(1, VIEWS_AT_ONCE // images.shape[0])
-        for start in range(0, c.rotations, chunk):
-            angles = c.angles[start : start + chunk]
-            views = sample_views(images, crop, angles, c.size, c.frame, c.corners)
-            yield self.local_features(views.flatten(0, 1), granularity).unflatten(0, (images.shape[0], len(angles)))
+        angles = self.config.angles
+        chunk = len(angles) if self._needs_graph(images) else max(1, VIEWS_AT_ONCE // images.shape[0])
+        for start in range(0, len(angles), chunk):
+            yield self.features_at(images, granularity, angles[start : start + chunk])
 
     def _needs_graph(self, images: Tensor) -> bool:
         trained = (*self.backbones.parameters(), *self.reduction.parameters())

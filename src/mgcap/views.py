@@ -33,8 +33,8 @@ def central_crop(images: Tensor, ratio: float) -> Tensor:
 
 def _prefilter(crop: Tensor, content: float) -> Tensor:
     """Shrink by area a crop that is more than twice as large as it will be seen, so that nothing aliases."""
-    sides = [math.ceil(side / max(1, int(side / content))) for side in crop.shape[-2:]]
-    return crop if sides == list(crop.shape[-2:]) else F.adaptive_avg_pool2d(crop, sides)
+    height, width = (math.ceil(side / max(1, int(side / content))) for side in crop.shape[-2:])
+    return crop if (height, width) == crop.shape[-2:] else F.adaptive_avg_pool2d(crop, (height, width))
 
 
 def _rotation_grid(angles: Sequence[float], scale: float, size: int, like: Tensor) -> Tensor:

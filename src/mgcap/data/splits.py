@@ -58,16 +58,16 @@ def make_split(
     chosen: set[int] = set()
     barred: set[int] = set()
     for target in sorted(by_class):
-        members = by_class[target]
+        own = by_class[target]
         name = classes[target] if classes else f"class {target}"
-        wanted = round(train * len(members)) if isinstance(train, float) else train
-        if len(members) < 2:
-            raise DataError(f"'{name}' has {len(members)} image; a split needs at least two in every class")
-        if isinstance(train, int) and wanted >= len(members):
-            raise DataError(f"'{name}' has {len(members)} images; {wanted} for training leaves none for testing")
-        wanted = min(max(wanted, 1), len(members) - 1)
-        taken = sum(index in chosen for index in members)
-        for index in rng.permutation(members).tolist():
+        wanted = round(train * len(own)) if isinstance(train, float) else train
+        if len(own) < 2:
+            raise DataError(f"'{name}' has {len(own)} image; a split needs at least two in every class")
+        if isinstance(train, int) and wanted >= len(own):
+            raise DataError(f"'{name}' has {len(own)} images; {wanted} for training leaves none for testing")
+        wanted = min(max(wanted, 1), len(own) - 1)
+        taken = sum(index in chosen for index in own)
+        for index in rng.permutation(own).tolist():
             if index in chosen or index in barred:
                 continue
             together = twins.get(index, [index])
@@ -76,8 +76,8 @@ def make_split(
             side.update(together)
             taken += sum(targets[i] == target for i in together) if fits else 0
     split = Split(tuple(sorted(chosen)), tuple(i for i in range(len(targets)) if i not in chosen))
-    for side, which in ((split.train, "training"), (split.test, "test")):
-        missing = set(by_class) - {targets[i] for i in side}
+    for members, which in ((split.train, "training"), (split.test, "test")):
+        missing = set(by_class) - {targets[i] for i in members}
         if missing:
             first = min(missing)
             name = classes[first] if classes else f"class {first}"

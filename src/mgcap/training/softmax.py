@@ -115,8 +115,8 @@ def solve_head(
     best = strengths[0] if len(strengths) == 1 else 1e-4
     if len(strengths) > 1 and smallest >= 2:
         chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
-        held_loss = {s: 0.0 for s in strengths}
-        held_right = {s: 0 for s in strengths}
+        held_loss = dict.fromkeys(strengths, 0.0)
+        held_right = dict.fromkeys(strengths, 0)
         for train_index, test_index in chooser.split(z, y):
             train, test = torch.as_tensor(train_index), torch.as_tensor(test_index)
             weights: Tensor | None = None

@@ -1,0 +1,32 @@
+# Everything works from a clean clone with Python 3.11 (or newer), make and pip's registry.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/mgcap demo --out demo-output
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/spectral.py --csv benchmarks/results/spectral.csv
+	$(BIN)/python benchmarks/memory.py --csv benchmarks/results/memory.csv
+
+clean:
+	rm -rf $(VENV) demo-output

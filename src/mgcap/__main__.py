@@ -1,0 +1,5 @@
+"""``python -m mgcap``."""
+
+from mgcap.cli import main
+
+main()

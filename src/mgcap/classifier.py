@@ -1,0 +1,272 @@
+"""Scene classification with scikit-learn's manners."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from mgcap import bundle as bundles
+from mgcap._version import __version__
+from mgcap.backbones import backbone_spec
+from mgcap.config import MGCAPConfig
+from mgcap.data.stream import Item, check_items
+from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
+from mgcap.model import MGCAP
+from mgcap.progress import Progress, silent
+from mgcap.training.frozen import BATCH, extract_descriptors, fit_reduction
+from mgcap.training.softmax import LAMBDAS, solve_head
+from mgcap.weights import SOURCES, State, Weights, load_weights, load_weights_file, state_hash
+
+Array = np.ndarray[Any, Any]
+
+_OWN = ("preset", "weights", "device", "regularisation", "seed", "batch_size", "progress")
+
+
+class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """MG-CAP with a frozen backbone and an exact softmax head.
+
+    Args:
+        preset: ``compact``, ``paper`` or ``authors-code``.
+        weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
+        device: ``auto``, ``cpu``, ``cuda``, ...
+        regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
+        seed: Seed of everything random.
+        batch_size: Images that go through the network together.
+        progress: Where to report progress; silent by default.
+        **config: Any value of :class:`mgcap.MGCAPConfig`.
+
+    Images are files, ``[n, H, W, 3]`` arrays (uint8, or float in [0, 1]), ``[n, 3, H, W]`` tensors, or lists of such.
+
+    Example:
+        >>> model = SceneClassifier().fit(files, labels)  # doctest: +SKIP
+        >>> model.predict(["tile.jpg"])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        preset: str = "compact",
+        *,
+        weights: str | Path = "imagenet",
+        device: str = "auto",
+        regularisation: float | str = "auto",
+        seed: int = 0,
+        batch_size: int = BATCH,
+        progress: Progress = silent,
+        **config: Any,
+    ) -> None:
+        self.preset = preset
+        self.weights = weights
+        self.device = device
+        self.regularisation = regularisation
+        self.seed = seed
+        self.batch_size = batch_size
+        self.progress = progress
+        self.config = config
+        self._configure(2)  # impossible values are refused now, not after an hour
+
+    def _configure(self, num_classes: int) -> MGCAPConfig:
+        return MGCAPConfig(**{"preset": self.preset, **self.config, "num_classes": num_classes})
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn's clone needs them."""
+        return {**{name: getattr(self, name) for name in _OWN}, **self.config}
+
+    def set_params(self, **params: Any) -> SceneClassifier:
+        """Change parameters."""
+        for name, value in params.items():
+            if name in _OWN:
+                setattr(self, name, value)
+            else:
+                self.config = {**self.config, name: value}
+        self._configure(2)
+        return self
+
+    # fitting
+
+    def fit(self, images: Any, labels: Any) -> SceneClassifier:
+        """Train on images and their labels.
+
+        Args:
+            images: See the class. Files that cannot be read are reported in ``skipped_`` and passed over.
+            labels: One label per image; any sortable values.
+        """
+        items = check_items(images)
+        names = np.asarray(labels)
+        if len(names) != len(items):
+            raise DataError(f"there are {len(items)} images but {len(names)} labels")
+        classes, targets = np.unique(names, return_inverse=True)
+        if len(classes) < 2:
+            raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
+        config = self._configure(len(classes))
+        model, backbone = self._build(config)
+        if config.reduction == "pca":
+            with self.progress("Fitting PCA", min(len(items), 256)) as step:
+                fit_reduction(model, items, self.seed, step, self.batch_size)
+        skipped: list[tuple[int, ImageError]] = []
+        with self.progress("Extracting features", len(items)) as step:
+            kept, rows = extract_descriptors(
+                model, items, lambda i, error: skipped.append((i, error)), step, self.batch_size
+            )
+        kept_targets = targets[kept]
+        lost = sorted(set(range(len(classes))) - set(kept_targets.tolist()))
+        if lost:
+            raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
+        strengths = LAMBDAS if self.regularisation == "auto" else (float(self.regularisation),)
+        with self.progress("Solving the head", None):
+            head = solve_head(rows, kept_targets.tolist(), len(classes), strengths, seed=self.seed)
+        with torch.no_grad():
+            model.head.weight.copy_(head.weight)
+            model.head.bias.copy_(head.bias)
+        self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, skipped
+        self.regularisation_ = head.regularisation
+        self.cv_accuracy_ = head.cv_accuracy.get(head.regularisation)
+        self.provenance_ = {
+            "images": len(kept),
+            "skipped": len(skipped),
+            "seed": self.seed,
+            "regularisation": head.regularisation,
+            "weights": backbone["source"],
+            "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }
+        self.metrics_: dict[str, Any] = {}
+        if self.cv_accuracy_ is not None:
+            self.metrics_["cross_validated_head_accuracy_on_training_images"] = self.cv_accuracy_
+        return self
+
+    def _build(self, config: MGCAPConfig) -> tuple[MGCAP, dict[str, Any]]:
+        torch.manual_seed(self.seed)
+        model = MGCAP(config).eval().requires_grad_(False)
+        if self.weights == "random":
+            backbone = {"name": config.backbone, "stock": False, "sha256": "", "source": "random"}
+        else:
+            found = _find_weights(self.weights, config.backbone, self.progress)
+            _load(model, found.state, found.source)
+            stock = config.backbone in SOURCES and found.sha256 == SOURCES[config.backbone][0]
+            backbone = {"name": config.backbone, "stock": stock, "sha256": found.sha256, "source": found.source}
+        return model.to(_device(self.device)), backbone
+
+    # using
+
+    def _fitted(self) -> MGCAP:
+        if not hasattr(self, "model_"):
+            raise MgcapError("this SceneClassifier is not fitted yet; call fit, or load a saved model")
+        model: MGCAP = self.model_
+        return model
+
+    def predict_proba(self, images: Any) -> Array:
+        """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
+        return self.predict_readable(check_items(images), on_error=_raise)[1]
+
+    def predict_readable(self, items: Sequence[Item], on_error: Any) -> tuple[list[int], Array]:
+        """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``."""
+        model = self._fitted()
+        with self.progress("Classifying", len(items)) as step:
+            kept, rows = extract_descriptors(model, items, on_error, step, self.batch_size)
+        with torch.inference_mode():
+            logits = model.head(rows.to(model.head.weight.device))
+            return kept, logits.double().softmax(1).cpu().numpy()
+
+    def predict(self, images: Any) -> Array:
+        """The most probable class of each image."""
+        proba = self.predict_proba(images)
+        labels: Array = self.classes_[proba.argmax(1)]
+        return labels
+
+    def score(self, images: Any, labels: Any, sample_weight: Any = None) -> float:
+        """Accuracy on images that training should not have seen."""
+        right = self.predict(images) == np.asarray(labels)
+        return float(np.average(right, weights=sample_weight))
+
+    # files
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file (see :mod:`mgcap.bundle`)."""
+        model = self._fitted()
+        tensors = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+        tensors |= {f"reduction.{name}": tensor for name, tensor in model.reduction.state_dict().items()}
+        backbone = dict(self.backbone_)
+        if not backbone["stock"]:
+            # granularities that share weights in all but name are stored once
+            states = [b.state_dict() for b in model.backbones]
+            if all(state_hash(state) == state_hash(states[0]) for state in states[1:]):
+                states = states[:1]
+            tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
+        c = model.config
+        spec = backbone_spec(c.backbone)
+        preprocessing = {"colour": "RGB in [0, 1]", "mean": spec.mean, "std": spec.std, "size": c.size}
+        saved = bundles.Bundle(
+            config=c,
+            classes=tuple(str(name) for name in self.classes_),
+            backbone=backbone,
+            tensors=tensors,
+            provenance=self.provenance_,
+            metrics=self.metrics_,
+        )
+        bundles.write_bundle(path, saved, preprocessing)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto", progress: Progress = silent) -> SceneClassifier:
+        """Read a model that :meth:`save` wrote; a stock backbone comes from the cache or is fetched."""
+        found = bundles.read_bundle(path)
+        config = found.config
+        given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
+        self = cls(config.preset, device=device, progress=progress, **given)
+        model = MGCAP(config).eval().requires_grad_(False)
+        tensors = dict(found.tensors)
+        if found.backbone.get("stock"):
+            weights = load_weights(config.backbone, progress.say)
+            if weights.sha256 != found.backbone.get("sha256"):
+                raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
+            _load(model, weights.state, weights.source)
+        elif not any(name.startswith("backbones.1.") for name in tensors):
+            first = {name: t for name, t in tensors.items() if name.startswith("backbones.0.")}
+            for i in range(1, len(model.backbones)):
+                tensors |= {name.replace(".0.", f".{i}.", 1): t for name, t in first.items()}
+        try:
+            missing, unexpected = model.load_state_dict(tensors, strict=False)
+        except RuntimeError as error:
+            raise BundleError(f"the tensors of {path} do not fit its configuration") from error
+        stock = bool(found.backbone.get("stock"))
+        if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
+            raise BundleError(f"the tensors of {path} do not fit its configuration")
+        self.model_ = model.to(_device(device))
+        self.backbone_, self.classes_ = found.backbone, np.array(found.classes)
+        self.provenance_, self.metrics_, self.skipped_ = found.provenance, found.metrics, []
+        return self
+
+
+def _raise(index: int, error: ImageError) -> None:
+    raise error
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise MgcapError(f"the device '{name}' cannot be used here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _find_weights(weights: str | Path, backbone: str, progress: Progress) -> Weights:
+    if str(weights) == "imagenet":
+        return load_weights(backbone, progress.say)
+    return load_weights_file(weights, backbone)
+
+
+def _load(model: MGCAP, state: State, source: str) -> None:
+    try:
+        model.load_backbone(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise WeightsError(f"the weights from {source} do not fit {model.config.backbone}: {reason}") from error

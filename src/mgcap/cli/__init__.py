@@ -1,0 +1,55 @@
+"""The command line: one file per command, no logic here."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mgcap.cli import datasets, demo, doctor, predict, train, weights
+from mgcap.cli.console import set_debug
+
+app = typer.Typer(
+    name="mgcap",
+    help="Classify remote sensing scenes by multi-granularity canonical appearance pooling (MG-CAP).",
+    epilog="Example: mgcap datasets synthetic scenes/ && mgcap train scenes/ --out model.mgcap && "
+    "mgcap predict scenes/ --model model.mgcap. Add --debug to any command for a traceback.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("train")(train.train)
+app.command("predict")(predict.predict)
+app.command("doctor")(doctor.doctor)
+app.add_typer(datasets.app, name="datasets")
+app.add_typer(weights.app, name="weights")
+
+
+def _version(value: bool) -> None:
+    if value:
+        from mgcap import __version__
+
+        typer.echo(f"mgcap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; may stand anywhere on the line.")] = False,
+) -> None:
+    set_debug(debug)
+
+
+def main() -> None:
+    """Entry point of ``mgcap`` and ``python -m mgcap``."""
+    if "--debug" in sys.argv[1:]:
+        arguments = [a for a in sys.argv[1:] if a != "--debug"]
+        app(["--debug", *arguments])
+    else:
+        app()

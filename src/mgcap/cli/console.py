@@ -1,0 +1,170 @@
+"""What every command shares: words on standard error, progress bars, and errors in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from mgcap.config import MGCAPConfig
+from mgcap.errors import DataError, MgcapError
+from mgcap.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+words = Console(stderr=True, highlight=False, soft_wrap=True)
+data = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+
+
+class Bars(Progress):
+    """Progress bars with an ETA on standard error; plain lines where that is not a terminal."""
+
+    @contextmanager
+    def __call__(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Show one step."""
+        if not words.is_terminal:
+            start, last, done = time.monotonic(), time.monotonic(), 0
+
+            def step(count: int) -> None:
+                nonlocal last, done
+                done += count
+                now = time.monotonic()
+                if now - last >= 15 and total:
+                    last = now
+                    left = (now - start) / done * (total - done)
+                    words.print(f"{title}: {done} of {total}, about {left:.0f} s to go")
+
+            yield step
+            words.print(f"{title}: done in {time.monotonic() - start:.1f} s")
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+        )
+        with RichProgress(*columns, console=words) as bars:
+            task = bars.add_task(title, total=total)
+            yield lambda count: bars.advance(task, count)
+            bars.update(task, total=total or 1, completed=total or 1)
+
+    def say(self, line: str) -> None:
+        """Print a line on standard error."""
+        words.print(line, markup=False)
+
+
+bars = Bars()
+
+
+def fail(sentence: str, code: int = 1) -> NoReturn:
+    """Print one sentence on standard error and leave."""
+    words.print(f"[bold red]error:[/] {_escaped(sentence)}")
+    raise SystemExit(code)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def config_sentence(error: ValidationError) -> str:
+    """What is wrong with a configuration, in one sentence."""
+    parts = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = f"is not a configuration value; there are {', '.join(MGCAPConfig.model_fields)}"
+            parts.append(f"'{where}' {message}")
+        else:
+            parts.append(f"{where}: {message} (given: {problem['input']!r})" if where else message)
+    return "; ".join(parts)
+
+
+def guarded(command: F) -> F:
+    """Turn errors into one sentence and an exit code; ``--debug`` anywhere on the line lets them through."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        def terminate(number: int, frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            return command(*args, **kwargs)
+        except KeyboardInterrupt:
+            words.print("Interrupted. Files that were complete are kept; run the same command again to go on.")
+            raise SystemExit(130) from None
+        except BrokenPipeError:
+            sys.stderr.close()
+            raise SystemExit(141) from None
+        except Exception as error:
+            if _debug:
+                raise
+            fail(_sentence(error))
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    return run  # type: ignore[return-value]
+
+
+_debug = False
+
+
+def set_debug(on: bool) -> None:
+    """Let tracebacks through."""
+    global _debug
+    _debug = on
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return config_sentence(error)
+    if isinstance(error, MgcapError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the disk is full ({error.filename or 'while writing'}); free some space and run the command again"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; try a smaller --batch-size"
+    return f"{type(error).__name__}: {error} (unexpected; add --debug for the traceback)"
+
+
+def check_writable(path: Path) -> Path:
+    """Fail now rather than after the work, if a file cannot be written."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; give a file name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.parent / f".{path.name}.probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror}") from error
+    return path
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """``NAME=VALUE`` pairs to a dictionary."""
+    pairs = {}
+    for item in settings:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise DataError(f"--set takes NAME=VALUE, not '{item}'")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,106 @@
+"""``mgcap datasets``."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from PIL import Image
+from rich.table import Table
+
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, data, guarded, words
+from mgcap.data.catalogue import CATALOGUE, differences, recognise
+from mgcap.data.folders import content_hashes, open_folder
+from mgcap.data.images import read_image
+from mgcap.data.synthetic import CLASSES, write_scenes
+from mgcap.errors import ImageError
+
+app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
+
+
+@app.command("list")
+@guarded
+def list_datasets() -> None:
+    """List the datasets that are known by name, with licence and where to get them.
+
+    Example: mgcap datasets list
+    """
+    table = Table("key", "dataset", "classes", "images", "pixels", "m/pixel", "licence", "where")
+    for d in CATALOGUE.values():
+        table.add_row(d.key, d.title, str(len(d.counts)), str(d.total), d.pixels, d.resolution, d.licence, d.home)
+    data.print(table)
+    words.print("Unzip a dataset anywhere and give its folder to the other commands; the layout is detected.")
+
+
+@app.command("check")
+@guarded
+def check(path: o.Data) -> None:
+    """Look at every image of a folder: layout, counts against the catalogue, unreadable files, copies.
+
+    The exit code is 1 if anything is wrong.
+
+    Example: mgcap datasets check UCMerced_LandUse/
+    """
+    folder = open_folder(path)
+    known = recognise(folder.classes)
+    data.print(f"{folder.root}: {len(folder)} images of {len(folder.classes)} classes", markup=False)
+    data.print(f"dataset: {known.title if known else 'none of the catalogue'}")
+    problems = differences(known, folder.counts) if known else []
+    with bars("Reading every image", len(folder)) as step:
+        marks = content_hashes(folder.paths, lambda: step(1))
+    copies: dict[str, list[int]] = defaultdict(list)
+    for index, mark in enumerate(marks):
+        if mark is None:
+            try:
+                read_image(folder.paths[index])
+            except ImageError as error:
+                problems.append(str(error))
+        else:
+            copies[mark].append(index)
+    notes: list[str] = []
+    for twins in copies.values():
+        if len(twins) > 1:
+            names = ", ".join(folder.relative(folder.paths[i]) for i in twins)
+            labels = {folder.targets[i] for i in twins}
+            target = notes if len(labels) == 1 else problems
+            target.append(f"the same picture{'' if len(labels) == 1 else ' in different classes'}: {names}")
+    sizes = Counter(_size(p) for p, mark in zip(folder.paths, marks, strict=True) if mark)
+    data.print("sizes: " + ", ".join(f"{w} x {h} ({n})" for (w, h), n in sizes.most_common(5)))
+    low = min(folder.counts.items(), key=lambda item: item[1])
+    high = max(folder.counts.items(), key=lambda item: item[1])
+    data.print(f"images per class: {low[1]} ({low[0]}) to {high[1]} ({high[0]})", markup=False)
+    for title, lines in (("note", notes), ("problem", problems)):
+        for line in lines:
+            data.print(f"{title}: {line}", markup=False)
+    data.print("all is well" if not problems else f"{len(problems)} problems")
+    if problems:
+        raise SystemExit(1)
+
+
+def _size(path: Path) -> tuple[int, int]:
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, ValueError):
+        tensor = read_image(path)
+        return tensor.shape[2], tensor.shape[1]
+
+
+@app.command("synthetic")
+@guarded
+def synthetic(
+    out: Annotated[Path, typer.Argument(help="The folder to write to.")],
+    per_class: Annotated[int, typer.Option(help="Scenes per class.")] = 40,
+    size: Annotated[int, typer.Option(help="Side in pixels.")] = 256,
+    seed: o.Seed = 0,
+) -> None:
+    """Draw aerial-looking scenes of 19 classes, the same for the same seed.
+
+    Example: mgcap datasets synthetic scenes/ --per-class 40 --size 256
+    """
+    with bars("Drawing scenes", per_class * len(CLASSES)) as step:
+        written = write_scenes(out, per_class, size, seed, lambda: step(1))
+    words.print(f"{written} scenes of {len(CLASSES)} classes written to {out}")

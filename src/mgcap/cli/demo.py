@@ -1,0 +1,93 @@
+"""``mgcap demo``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from mgcap.classifier import SceneClassifier
+from mgcap.cli.console import bars, data, guarded, words
+from mgcap.data.folders import open_folder
+from mgcap.data.splits import make_split, write_split
+from mgcap.data.synthetic import CLASSES, write_scenes
+from mgcap.errors import BundleError, WeightsError
+from mgcap.weights import load_weights
+
+#: Tried in this order; the first whose weights can be had is used.
+BACKBONES = ("resnet50-v1", "resnet50", "vgg16")
+SEED = 0
+RATIO = 0.6
+
+
+def _backbone() -> str:
+    for name in BACKBONES:
+        try:
+            load_weights(name, bars.say)
+        except WeightsError as error:
+            words.print(str(error), markup=False)
+            continue
+        if name != BACKBONES[0]:
+            words.print(f"{BACKBONES[0]} could not be had; the demo goes on with {name}.")
+        return name
+    raise WeightsError("no ImageNet weights could be had, so there is nothing to show; see mgcap doctor")
+
+
+@guarded
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for scenes, model and predictions.")] = Path("demo-output"),
+    per_class: Annotated[int, typer.Option(min=4, help="Scenes per class.")] = 30,
+) -> None:
+    """Draw scenes, train MG-CAP on 60 % of them, test it on the rest, save the model and predict with it.
+
+    Example: mgcap demo --out demo-output
+    """
+    start = time.monotonic()
+    backbone = _backbone()
+    scenes = out / "scenes"
+    with bars("Drawing scenes", per_class * len(CLASSES)) as step:
+        write_scenes(scenes, per_class, 256, SEED, lambda: step(1))
+    folder = open_folder(scenes)
+    split = make_split(folder.targets, RATIO, SEED, classes=folder.classes)
+    training, testing = folder.subset(split.train), folder.subset(split.test)
+    write_split(out / "split.csv", folder, split)
+    path = out / "model.mgcap"
+    model = _reusable(path, backbone, len(training), len(testing))
+    if model is None:
+        model = SceneClassifier(backbone=backbone, seed=SEED, progress=bars).fit(training.paths, training.labels)
+        accuracy = model.score(testing.paths, testing.labels)
+        model.metrics_ |= {"test_accuracy": accuracy, "test_images": len(testing)}
+        model.provenance_["data"] = {"root": "synthetic scenes", "images": len(folder), "classes": len(CLASSES)}
+        model.save(path)
+    else:
+        words.print(f"the model in {path} is up to date and is used again")
+    shown = [testing.paths[i] for i in np.linspace(0, len(testing) - 1, 8).astype(int)]
+    proba = model.predict_proba(shown)
+    rows = [
+        {"path": str(p), "class": str(model.classes_[q.argmax()]), "probability": round(float(q.max()), 4)}
+        for p, q in zip(shown, proba, strict=True)
+    ]
+    predictions = out / "predictions.json"
+    predictions.write_text(json.dumps(rows, indent=1) + "\n")
+    data.print(f"\nMG-CAP ({backbone}, {model.model_.config.rotations} rotations) on {len(CLASSES)} classes:")
+    data.print(f"accuracy on {len(testing)} held-out scenes: {100 * model.metrics_['test_accuracy']:.2f} %")
+    for row in rows:
+        data.print(f"  {Path(str(row['path'])).name}: {row['class']} ({row['probability']})", markup=False)
+    named = (("scenes", scenes), ("split", out / "split.csv"), ("model", path), ("predictions", predictions))
+    for name, where in named:
+        data.print(f"{name}: {where}", markup=False)
+    data.print(f"done in {time.monotonic() - start:.0f} s; next: mgcap predict YOUR.jpg --model {path}", markup=False)
+
+
+def _reusable(path: Path, backbone: str, trained: int, tested: int) -> SceneClassifier | None:
+    """The model of an earlier run, if it was made from the same scenes with the same backbone."""
+    try:
+        model = SceneClassifier.load(path, progress=bars)
+    except BundleError:
+        return None
+    same = model.provenance_.get("images") == trained and model.metrics_.get("test_images") == tested
+    return model if same and model.model_.config.backbone == backbone else None

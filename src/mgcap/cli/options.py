@@ -1,0 +1,41 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mgcap.cli.console import parse_settings
+from mgcap.errors import DataError
+
+Preset = Annotated[str, typer.Option(help="compact, paper or authors-code.")]
+Backbone = Annotated[str | None, typer.Option(help="vgg16, vgg19, alexnet, resnet18/34/50, resnet50-v1 or timm:NAME.")]
+Granularities = Annotated[str | None, typer.Option(help="Crop ratios, as 1.0,0.9,0.8.")]
+Rotations = Annotated[int | None, typer.Option(help="Number of rotations.")]
+Normalisation = Annotated[str | None, typer.Option(help="sqrt, log or bilinear.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any other configuration value, as NAME=VALUE.")]
+Weights = Annotated[str, typer.Option(help="imagenet, or a file with the backbone's weights.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Images that go through the network together.")]
+Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
+
+
+def configuration(
+    backbone: str | None,
+    granularities: str | None,
+    rotations: int | None,
+    normalisation: str | None,
+    settings: list[str] | None,
+) -> dict[str, Any]:
+    """The configuration values that were given on the command line."""
+    values: dict[str, Any] = dict(parse_settings(settings or []))
+    if granularities is not None:
+        try:
+            values["granularities"] = tuple(float(part) for part in granularities.replace("+", ",").split(","))
+        except ValueError:
+            raise DataError(f"--granularities takes numbers such as 1.0,0.9,0.8, not '{granularities}'") from None
+    given = {"backbone": backbone, "rotations": rotations, "normalisation": normalisation}
+    return {**values, **{name: value for name, value in given.items() if value is not None}}

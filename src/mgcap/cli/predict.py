@@ -1,0 +1,110 @@
+"""``mgcap predict``."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from mgcap.classifier import SceneClassifier
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, data, guarded, words
+from mgcap.data.folders import list_images
+from mgcap.errors import DataError, ImageError
+from mgcap.training.frozen import BATCH
+
+Row = dict[str, Any]
+
+
+def expand(patterns: list[str]) -> list[Path]:
+    """Files from files, globs and folders, in the order given; what does not exist is kept, to get its own row."""
+    files: list[Path] = []
+    for pattern in patterns:
+        path = Path(pattern).expanduser()
+        if path.is_dir():
+            found = list_images(path)
+            if not found:
+                raise DataError(f"there are no images in {path}")
+            files += found
+        elif not path.exists() and glob.has_magic(pattern):
+            matches = sorted(Path(m) for m in glob.glob(str(path), recursive=True))  # noqa: PTH207 (patterns may be absolute)
+            if not matches:
+                raise DataError(f"nothing matches {pattern}")
+            files += [m for m in matches if m.is_file()]
+        else:
+            files.append(path)
+    return files
+
+
+@guarded
+def predict(
+    images: Annotated[list[str], typer.Argument(help="Files, globs and folders.")],
+    model: Annotated[Path, typer.Option(help="A model that train wrote.")],
+    form: Annotated[
+        str | None, typer.Option("--format", help="table, csv or json; default: table on a terminal, else csv.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
+    device: o.Device = "auto",
+    batch_size: o.BatchSize = BATCH,
+) -> None:
+    """Say what each image shows: class, probability and the likeliest five.
+
+    A file that cannot be read gets a row with its error. The exit code is 1 if none could be read.
+
+    Example: mgcap predict photo.jpg tiles/ "more/*.tif" --model model.mgcap --format csv
+    """
+    form = form or ("table" if data.is_terminal else "csv")
+    if form not in ("table", "csv", "json"):
+        raise DataError(f"--format takes table, csv or json, not '{form}'")
+    files = expand(images)
+    classifier = SceneClassifier.load(model, device=device, progress=bars)
+    classifier.batch_size = batch_size
+    errors: dict[int, ImageError] = {}
+    kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)
+    rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]
+    for index, p in zip(kept, proba, strict=True):
+        order = p.argsort()[::-1][:top]
+        best = [{"class": str(classifier.classes_[k]), "probability": round(float(p[k]), 6)} for k in order]
+        rows[index] |= {**best[0], "top": best}
+    for index, error in errors.items():
+        rows[index]["error"] = str(error)
+    {"csv": _csv, "json": _json, "table": _table}[form](rows)
+    if errors:
+        words.print(f"{len(errors)} of {len(files)} images could not be read")
+    if not kept:
+        raise SystemExit(1)
+
+
+def _csv(rows: list[Row]) -> None:
+    width = max((len(row["top"]) for row in rows), default=0)
+    writer = csv.writer(sys.stdout)
+    extra = [f"{name}_{i}" for i in range(2, width + 1) for name in ("class", "probability")]
+    writer.writerow(("path", "class", "probability", *extra, "error"))
+    for row in rows:
+        best = [value for entry in row["top"] for value in (entry["class"], f"{entry['probability']:.6f}")]
+        best += [""] * (2 * max(width, 1) - len(best))
+        writer.writerow((row["path"], *best, row["error"] or ""))
+
+
+def _json(rows: list[Row]) -> None:
+    json.dump(
+        [{**{k: v for k, v in row.items() if k != "top"}, "top5": row["top"]} for row in rows], sys.stdout, indent=1
+    )
+    sys.stdout.write("\n")
+
+
+def _table(rows: list[Row]) -> None:
+    table = Table("image", "class", "probability", "then")
+    for row in rows:
+        if row["error"]:
+            table.add_row(row["path"], "[red]-[/]", "", row["error"])
+            continue
+        then = ", ".join(f"{entry['class']} {entry['probability']:.3f}" for entry in row["top"][1:])
+        table.add_row(row["path"], row["class"], f"{row['probability']:.3f}", then)
+    data.print(table)
