@@ -1,13 +1,22 @@
 """Remote sensing scene classification by multi-granularity canonical appearance pooling (MG-CAP)."""
 
-from mgcap import embedding, pooling, spectral, views
-from mgcap._version import __version__
-from mgcap.classifier import SceneClassifier
-from mgcap.config import MGCAPConfig
-from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
-from mgcap.model import MGCAP
+from __future__ import annotations
 
-load = SceneClassifier.load
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mgcap._version import __version__
+from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
+
+if TYPE_CHECKING:
+    from mgcap import bundle, config, data, embedding, head, pooling, reduction, spectral, views
+    from mgcap.classifier import SceneClassifier, load
+    from mgcap.config import MGCAPConfig
+    from mgcap.model import MGCAP
+
+#: Loaded on first use, so that the command line answers at once.
+_LAZY = {"MGCAP": "model", "MGCAPConfig": "config", "SceneClassifier": "classifier", "load": "classifier"}
+_MODULES = ("bundle", "config", "data", "embedding", "head", "pooling", "reduction", "spectral", "views")
 
 __all__ = [
     "MGCAP",
@@ -19,9 +28,22 @@ __all__ = [
     "SceneClassifier",
     "WeightsError",
     "__version__",
+    "bundle",
+    "config",
+    "data",
     "embedding",
+    "head",
     "load",
     "pooling",
+    "reduction",
     "spectral",
     "views",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"mgcap.{_LAZY[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"mgcap.{name}")
+    raise AttributeError(f"module 'mgcap' has no attribute '{name}'")

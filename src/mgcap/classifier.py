@@ -243,6 +243,9 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
 
+load = SceneClassifier.load
+
+
 def _raise(index: int, error: ImageError) -> None:
     raise error
 

@@ -22,7 +22,7 @@ def normalise_features(features: Tensor, kind: str = "rms") -> Tensor:
     """Scale each map ``[C, N]`` as a whole: mean square 1 (``rms``), Euclidean length 1 (``l2``) or not (``none``)."""
     if kind == "none":
         return features
-    length = torch.linalg.vector_norm(features, dim=(-2, -1), keepdim=True).clamp_min(TINY)
+    length: Tensor = torch.linalg.vector_norm(features, dim=(-2, -1), keepdim=True).clamp_min(TINY)
     scale = 1.0 if kind == "l2" else math.sqrt(features.shape[-1] * features.shape[-2])
     return features * (scale / length)
 

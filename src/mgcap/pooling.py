@@ -29,13 +29,13 @@ def running_max(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     offset = 0
     for chunk in chunks:
         best, index = canonical_max(chunk)
-        index += offset
+        index = index + offset
         offset += chunk.shape[-3]
         if pooled is None:
             pooled, winner = best, index
         else:
             better = best > pooled  # strictly: a tie stays with the smaller angle
-            pooled = torch.maximum(pooled, best)
+            pooled = torch.where(better, best, pooled)
             winner = torch.where(better, index, winner)
     if pooled is None:
         raise ValueError("at least one rotation is needed")

@@ -13,6 +13,9 @@ class Progress:
         """Open a step of ``total`` parts (None: unknown); the context gives a function that takes parts done."""
         return nullcontext(lambda done: None)
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Progress:
+        return self  # a copied estimator reports to the same place
+
     def say(self, line: str) -> None:
         """Take one line of words."""
 

@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 
-from mgcap.config import MGCAPConfig
 from mgcap.errors import DataError, MgcapError
 from mgcap.progress import Progress
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +48,9 @@ class Bars(Progress):
             yield step
             words.print(f"{title}: done in {time.monotonic() - start:.1f} s")
             return
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -82,6 +84,8 @@ def _escaped(text: str) -> str:
 
 def config_sentence(error: ValidationError) -> str:
     """What is wrong with a configuration, in one sentence."""
+    from mgcap.config import MGCAPConfig
+
     parts = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
@@ -131,8 +135,8 @@ def set_debug(on: bool) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return config_sentence(error)
+    if type(error).__name__ == "ValidationError" and hasattr(error, "errors"):
+        return config_sentence(error)  # type: ignore[arg-type]
     if isinstance(error, MgcapError):
         return str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:

@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from PIL import Image
-from rich.table import Table
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, words
-from mgcap.data.catalogue import CATALOGUE, differences, recognise
-from mgcap.data.folders import content_hashes, open_folder
-from mgcap.data.images import read_image
-from mgcap.data.synthetic import CLASSES, write_scenes
 from mgcap.errors import ImageError
 
 app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
@@ -28,6 +22,10 @@ def list_datasets() -> None:
 
     Example: mgcap datasets list
     """
+    from rich.table import Table
+
+    from mgcap.data.catalogue import CATALOGUE
+
     table = Table("key", "dataset", "classes", "images", "pixels", "m/pixel", "licence", "where")
     for d in CATALOGUE.values():
         table.add_row(d.key, d.title, str(len(d.counts)), str(d.total), d.pixels, d.resolution, d.licence, d.home)
@@ -44,6 +42,10 @@ def check(path: o.Data) -> None:
 
     Example: mgcap datasets check UCMerced_LandUse/
     """
+    from mgcap.data.catalogue import differences, recognise
+    from mgcap.data.folders import content_hashes, open_folder
+    from mgcap.data.images import read_image
+
     folder = open_folder(path)
     known = recognise(folder.classes)
     data.print(f"{folder.root}: {len(folder)} images of {len(folder.classes)} classes", markup=False)
@@ -81,6 +83,10 @@ def check(path: o.Data) -> None:
 
 
 def _size(path: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    from mgcap.data.images import read_image
+
     try:
         with Image.open(path) as image:
             return image.size
@@ -101,6 +107,8 @@ def synthetic(
 
     Example: mgcap datasets synthetic scenes/ --per-class 40 --size 256
     """
+    from mgcap.data.synthetic import CLASSES, write_scenes
+
     with bars("Drawing scenes", per_class * len(CLASSES)) as step:
         written = write_scenes(out, per_class, size, seed, lambda: step(1))
     words.print(f"{written} scenes of {len(CLASSES)} classes written to {out}")

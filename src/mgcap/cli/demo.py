@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
-from mgcap.classifier import SceneClassifier
 from mgcap.cli.console import bars, data, guarded, words
-from mgcap.data.folders import open_folder
-from mgcap.data.splits import make_split, write_split
-from mgcap.data.synthetic import CLASSES, write_scenes
 from mgcap.errors import BundleError, WeightsError
-from mgcap.weights import load_weights
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
 
 #: Tried in this order; the first whose weights can be had is used.
 BACKBONES = ("resnet50-v1", "resnet50", "vgg16")
@@ -25,6 +22,8 @@ RATIO = 0.6
 
 
 def _backbone() -> str:
+    from mgcap.weights import load_weights
+
     for name in BACKBONES:
         try:
             load_weights(name, bars.say)
@@ -46,6 +45,13 @@ def demo(
 
     Example: mgcap demo --out demo-output
     """
+    import numpy as np
+
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.data.splits import make_split, write_split
+    from mgcap.data.synthetic import CLASSES, write_scenes
+
     start = time.monotonic()
     backbone = _backbone()
     scenes = out / "scenes"
@@ -85,6 +91,8 @@ def demo(
 
 def _reusable(path: Path, backbone: str, trained: int, tested: int) -> SceneClassifier | None:
     """The model of an earlier run, if it was made from the same scenes with the same backbone."""
+    from mgcap.classifier import SceneClassifier
+
     try:
         model = SceneClassifier.load(path, progress=bars)
     except BundleError:

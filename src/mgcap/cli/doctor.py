@@ -12,13 +12,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from mgcap._version import __version__
 from mgcap.assets import cache_dir
 from mgcap.cli.console import data, guarded
-from mgcap.weights import SOURCES, is_cached
 
 #: Optional parts: what each is for, and how to get it.
 PARTS = {
@@ -53,6 +51,10 @@ def _processor() -> str:
 
 def examine() -> dict[str, Any]:
     """Everything the command reports, as one object."""
+    import torch
+
+    from mgcap.weights import SOURCES, is_cached
+
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from mgcap.classifier import SceneClassifier
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, words
-from mgcap.data.folders import list_images
 from mgcap.errors import DataError, ImageError
-from mgcap.training.frozen import BATCH
 
 Row = dict[str, Any]
 
 
 def expand(patterns: list[str]) -> list[Path]:
     """Files from files, globs and folders, in the order given; what does not exist is kept, to get its own row."""
+    from mgcap.data.folders import list_images
+
     files: list[Path] = []
     for pattern in patterns:
         path = Path(pattern).expanduser()
@@ -51,7 +49,7 @@ def predict(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
     device: o.Device = "auto",
-    batch_size: o.BatchSize = BATCH,
+    batch_size: o.BatchSize = 8,
 ) -> None:
     """Say what each image shows: class, probability and the likeliest five.
 
@@ -59,6 +57,8 @@ def predict(
 
     Example: mgcap predict photo.jpg tiles/ "more/*.tif" --model model.mgcap --format csv
     """
+    from mgcap.classifier import SceneClassifier
+
     form = form or ("table" if data.is_terminal else "csv")
     if form not in ("table", "csv", "json"):
         raise DataError(f"--format takes table, csv or json, not '{form}'")
@@ -100,6 +100,8 @@ def _json(rows: list[Row]) -> None:
 
 
 def _table(rows: list[Row]) -> None:
+    from rich.table import Table
+
     table = Table("image", "class", "probability", "then")
     for row in rows:
         if row["error"]:

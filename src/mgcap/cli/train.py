@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
-from mgcap.classifier import SceneClassifier
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, words
-from mgcap.data.folders import SceneFolder, content_hashes, open_folder
-from mgcap.data.splits import Split, make_split, read_split, write_split
 from mgcap.errors import DataError
-from mgcap.training.frozen import BATCH
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import SceneFolder
+    from mgcap.data.splits import Split
 
 
 @guarded
@@ -36,12 +36,16 @@ def train(
     regularisation: Annotated[str, typer.Option(help="A number, or auto for cross-validation.")] = "auto",
     seed: o.Seed = 0,
     device: o.Device = "auto",
-    batch_size: o.BatchSize = BATCH,
+    batch_size: o.BatchSize = 8,
 ) -> None:
     """Train a model on a folder of scenes, with the backbone frozen.
 
     Example: mgcap train scenes/ --train-ratio 0.8 --out model.mgcap
     """
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import content_hashes, open_folder
+    from mgcap.data.splits import Split, make_split, read_split
+
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
     strength: float | str = regularisation
@@ -90,6 +94,10 @@ def train(
 
 
 def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) -> None:
+    import numpy as np
+
+    from mgcap.data.splits import write_split
+
     testing = folder.subset(sides.test)
     kept, proba = model.predict_readable(
         testing.paths, on_error=lambda i, error: words.print(f"passed over: {error}", markup=False)

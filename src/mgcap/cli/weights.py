@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from mgcap.backbones import backbone_spec
 from mgcap.cli.console import bars, data, guarded, words
-from mgcap.weights import SOURCES, cached_path, is_cached, load_weights
 
 app = typer.Typer(help="ImageNet weights of the backbones.", no_args_is_help=True)
 
@@ -21,6 +18,11 @@ def list_weights() -> None:
 
     Example: mgcap weights list
     """
+    from rich.table import Table
+
+    from mgcap.backbones import backbone_spec
+    from mgcap.weights import SOURCES, is_cached
+
     table = Table("backbone", "what it is", "here", "from")
     for name, (_, attempts) in SOURCES.items():
         table.add_row(
@@ -41,6 +43,8 @@ def fetch(
 
     Example: mgcap weights fetch resnet50-v1 vgg16 alexnet
     """
+    from mgcap.weights import cached_path, load_weights
+
     for name in names or ["resnet50-v1"]:
         weights = load_weights(name, bars.say)
         words.print(f"{name}: {cached_path(name)} (sha256 of the tensors {weights.sha256[:16]}..., {weights.source})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import warnings
 from pathlib import Path
@@ -75,6 +76,8 @@ def _check_size(path: Path, width: int, height: int) -> None:
 def _decode(path: Path) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # our own limit on pixels stands in for Pillow's warning
+        if Image.MAX_IMAGE_PIXELS is not None and max_pixels() > Image.MAX_IMAGE_PIXELS:
+            Image.MAX_IMAGE_PIXELS = max_pixels()  # the user asked for more than Pillow allows by itself
         try:
             with Image.open(path) as image:
                 _check_size(path, *image.size)
@@ -82,7 +85,12 @@ def _decode(path: Path) -> Array:
                 if not (deep and image.format == "TIFF"):
                     return _decode_with_pillow(image)
         except Image.DecompressionBombError as error:
-            raise ImageError(f"{path} has more pixels than the limit of {max_pixels():,}; cut it into tiles") from error
+            count = re.search(r"\d+", str(error))
+            pixels = f"{int(count[0]):,}" if count else "too many"
+            raise ImageError(
+                f"{path} has {pixels} pixels, over the limit of {max_pixels():,}; cut it into tiles "
+                "or raise MGCAP_MAX_PIXELS"
+            ) from error
         except UnidentifiedImageError:
             if path.suffix.lower() not in (".tif", ".tiff"):
                 raise

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from sklearn.base import clone
+
+import mgcap
+from mgcap import SceneClassifier
+from mgcap.data.folders import SceneFolder, open_folder
+from mgcap.errors import DataError, ImageError, MgcapError, WeightsError
+from tests.conftest import TINY
+
+
+@pytest.fixture(scope="module")
+def folder(scenes: Path) -> SceneFolder:
+    return open_folder(scenes)
+
+
+@pytest.fixture(scope="module")
+def fitted(folder: SceneFolder) -> SceneClassifier:
+    return SceneClassifier(**TINY).fit(folder.paths, folder.labels)
+
+
+def test_manners_of_scikit_learn(fitted: SceneClassifier, folder: SceneFolder) -> None:
+    assert fitted.classes_.tolist() == list(folder.classes)
+    proba = fitted.predict_proba(folder.paths)
+    assert proba.shape == (24, 4) and np.allclose(proba.sum(1), 1)
+    assert (fitted.predict(folder.paths) == fitted.classes_[proba.argmax(1)]).all()
+    assert fitted.score(folder.paths, folder.labels) == np.mean(fitted.predict(folder.paths) == folder.labels)
+    twin = clone(fitted)
+    assert twin.get_params() == fitted.get_params() and not hasattr(twin, "model_")
+    assert twin.set_params(rotations=3, seed=5).get_params()["rotations"] == 3
+
+
+def test_deterministic(fitted: SceneClassifier, folder: SceneFolder) -> None:
+    again = SceneClassifier(**TINY).fit(folder.paths, folder.labels)
+    assert np.array_equal(again.predict_proba(folder.paths[:3]), fitted.predict_proba(folder.paths[:3]))
+
+
+def test_learns_what_can_be_learnt() -> None:
+    """Stripes along x against stripes along y at one rotation: even random filters tell them apart."""
+    rng = np.random.default_rng(0)
+    images, labels = [], []
+    for i in range(24):
+        wave = np.sin(np.arange(64) * rng.uniform(0.5, 0.9))[None, :, None] * 0.4 + 0.5
+        picture = np.broadcast_to(wave, (64, 64, 3)) + rng.normal(0, 0.03, (64, 64, 3))
+        images.append((picture.transpose(1, 0, 2) if i % 2 else picture).clip(0, 1).astype(np.float32))
+        labels.append("down" if i % 2 else "across")
+    model = SceneClassifier(**{**TINY, "rotations": 1}).fit(images[:16], labels[:16])
+    assert model.score(images[16:], labels[16:]) == 1.0
+    # with four rotations the two are one and the same, as they should be
+    turned = SceneClassifier(**{**TINY, "rotations": 4}).fit(images[:16], labels[:16])
+    a, b = turned.predict_proba([images[0]]), turned.predict_proba([np.rot90(images[0]).copy()])
+    assert np.allclose(a, b, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"share_granularities": False, "granularities": (1.0, 0.8)}, {"reduction": "none"}]
+)
+def test_save_and_load(folder: SceneFolder, tmp_path: Path, values: dict) -> None:
+    model = SceneClassifier(**{**TINY, **({} if values.get("reduction") != "none" else {"channels": None}), **values})
+    model.fit(folder.paths, folder.labels)
+    model.save(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap")
+    assert np.array_equal(again.predict_proba(folder.paths), model.predict_proba(folder.paths))
+    assert again.classes_.tolist() == model.classes_.tolist()
+    assert again.model_.config == model.model_.config
+    assert again.provenance_["images"] == 24 and "created" in again.provenance_
+
+
+def test_a_stock_backbone_is_stored_by_name(
+    folder: SceneFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mgcap import backbones, weights
+
+    torch.manual_seed(3)
+    state = backbones.build_backbone("alexnet").state_dict()
+    monkeypatch.setitem(weights.SOURCES, "alexnet", (weights.state_hash(state), []))
+    path = weights.cached_path("alexnet")
+    path.parent.mkdir(parents=True)
+    weights.save_file(state, path)
+    model = SceneClassifier(**{**TINY, "weights": "imagenet"}).fit(folder.paths, folder.labels)
+    model.save(tmp_path / "m.mgcap")
+    assert (tmp_path / "m.mgcap").stat().st_size < 50_000
+    again = mgcap.load(tmp_path / "m.mgcap")
+    assert np.array_equal(again.predict_proba(folder.paths[:2]), model.predict_proba(folder.paths[:2]))
+    # the same file with other weights at hand is refused
+    other = {name: tensor + 1 for name, tensor in state.items()}
+    monkeypatch.setitem(weights.SOURCES, "alexnet", (weights.state_hash(other), []))
+    weights.save_file(other, path)
+    with pytest.raises(mgcap.BundleError, match="other alexnet weights"):
+        mgcap.load(tmp_path / "m.mgcap")
+    # weights from a file are stored whole, and the file is not needed any more
+    weights.save_file(other, tmp_path / "own.safetensors")
+    monkeypatch.setitem(weights.SOURCES, "alexnet", ("0" * 64, []))
+    own = SceneClassifier(**{**TINY, "weights": tmp_path / "own.safetensors"}).fit(folder.paths, folder.labels)
+    own.save(tmp_path / "own.mgcap")
+    (tmp_path / "own.safetensors").unlink()
+    path.unlink()
+    assert np.array_equal(
+        mgcap.load(tmp_path / "own.mgcap").predict_proba(folder.paths[:2]), own.predict_proba(folder.paths[:2])
+    )
+
+
+def test_bad_values_are_refused_at_once() -> None:
+    with pytest.raises(ValidationError, match="rotations"):
+        SceneClassifier(rotations=0)
+    with pytest.raises(ValidationError):
+        SceneClassifier(no_such_value=1)
+
+
+def test_bad_data(folder: SceneFolder, tmp_path: Path) -> None:
+    model = SceneClassifier(**TINY)
+    with pytest.raises(MgcapError, match="not fitted"):
+        model.predict(folder.paths)
+    for images, labels, sentence in (
+        (folder.paths[:3], ["a", "b"], "3 images but 2 labels"),
+        (folder.paths[:2], ["a", "a"], "only the class 'a'"),
+        ([], [], "no images"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            model.fit(images, labels)
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no")
+    with pytest.raises(DataError, match="no image of class 'b' could be read"):
+        model.fit([folder.paths[0], folder.paths[1], broken], ["a", "a", "b"])
+    model.fit([folder.paths[0], folder.paths[1], broken, folder.paths[9]], ["a", "a", "a", "b"])
+    assert [index for index, _ in model.skipped_] == [2]
+    with pytest.raises(ImageError, match=r"broken\.jpg"):
+        model.predict([folder.paths[0], broken])
+    with pytest.raises(MgcapError, match="device 'nonsense'"):
+        SceneClassifier(**TINY, device="nonsense").fit(folder.paths, folder.labels)
+    with pytest.raises(WeightsError, match="no weights file"):
+        SceneClassifier(**{**TINY, "weights": tmp_path / "none.pth"}).fit(folder.paths, folder.labels)
+
+
+def test_a_class_with_one_image(folder: SceneFolder) -> None:
+    model = SceneClassifier(**TINY).fit([folder.paths[0], folder.paths[8], folder.paths[9]], ["a", "b", "b"])
+    assert model.predict([folder.paths[0]]).tolist() == ["a"]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.linear_model import LogisticRegression
+
+from mgcap.training.softmax import rotate, solve_head
+
+
+def _problem(count: int, length: int, classes: int = 4, seed: int = 0) -> tuple[torch.Tensor, list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.arange(count) % classes
+    centres = torch.randn(classes, length, generator=generator)
+    rows = centres[targets] * 0.4 + torch.randn(count, length, generator=generator)
+    return F.normalize(rows, dim=1).double(), targets.tolist()
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40), (60, 60)])
+def test_rotation_keeps_inner_products(count: int, length: int) -> None:
+    rows, _ = _problem(count, length)
+    rotated = rotate(rows)
+    z = rotated.coordinates
+    assert z.shape[1] <= min(count, length)
+    assert torch.allclose(z @ z.T, rows @ rows.T, atol=1e-6)
+    assert torch.allclose(z.T @ z, torch.diag(rotated.variances), atol=1e-6)
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40)])
+@pytest.mark.parametrize("strength", [1e-1, 1e-3])
+def test_the_same_solution_as_scikit_learn(count: int, length: int, strength: float) -> None:
+    rows, targets = _problem(count, length)
+    head = solve_head(rows, targets, 4, (strength,))
+    reference = LogisticRegression(C=1 / (strength * count), tol=1e-10, max_iter=10000).fit(rows.numpy(), targets)
+    np.testing.assert_allclose(head.weight.numpy(), reference.coef_, atol=2e-3 * np.abs(reference.coef_).max())
+
+    def objective(weight: torch.Tensor, bias: torch.Tensor) -> float:
+        loss = F.cross_entropy(rows @ weight.T + bias, torch.tensor(targets))
+        return (loss + strength / 2 * weight.square().sum()).item()
+
+    best = objective(torch.from_numpy(reference.coef_), torch.from_numpy(reference.intercept_))
+    assert objective(head.weight, head.bias) == pytest.approx(best, abs=1e-6)
+
+
+def test_converged_to_a_zero_gradient_in_float32() -> None:
+    rows, targets = _problem(60, 300)
+    rows = rows.float()
+    head = solve_head(rows, targets, 4, (1e-4,))
+    weight, bias = head.weight.requires_grad_(), head.bias.requires_grad_()
+    loss = F.cross_entropy(rows @ weight.T + bias, torch.tensor(targets)) + 5e-5 * weight.square().sum()
+    loss.backward()
+    assert weight.grad.norm() < 1e-4 and bias.grad.norm() < 1e-4
+
+
+def test_cross_validation_prefers_what_predicts() -> None:
+    """With labels that mean nothing, the strongest regularisation loses least."""
+    rows, targets = _problem(80, 50)
+    noise = np.random.default_rng(0).permutation(targets).tolist()
+    assert solve_head(rows, noise, 4, (1.0, 1e-6)).regularisation == 1.0
+    clear = F.normalize(torch.eye(4).repeat(20, 1).double() + 0.01 * rows[:, :4], dim=1)
+    head = solve_head(clear, targets, 4, (1.0, 1e-6))
+    assert head.regularisation == 1e-6 and head.cv_accuracy[1e-6] == 1.0
+    assert set(head.cv_loss) == {1.0, 1e-6}
+
+
+def test_a_class_with_one_image_needs_no_cross_validation() -> None:
+    rows, targets = _problem(9, 20)
+    head = solve_head(rows, [*targets[:8], 3], 4)
+    assert torch.isfinite(head.weight).all()
+    single = solve_head(rows[:4], [0, 1, 2, 3], 4)
+    assert single.cv_loss == {}
+    assert ((rows[:4] @ single.weight.T + single.bias).argmax(1) == torch.arange(4)).all()
+
+
+def test_copies_and_rank_deficiency() -> None:
+    rows, targets = _problem(20, 100)
+    head = solve_head(torch.cat((rows, rows)), targets * 2, 4, (1e-3,))
+    again = solve_head(rows, targets, 4, (1e-3,))
+    assert torch.allclose(head.weight, again.weight, atol=1e-3 * again.weight.abs().max().item())
