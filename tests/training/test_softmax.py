@@ -22,8 +22,9 @@ def test_rotation_keeps_inner_products(count: int, length: int) -> None:
     rows, _ = _problem(count, length)
     rotated = rotate(rows)
     z = rotated.coordinates
+    centred = rows - rows.mean(0)
     assert z.shape[1] <= min(count, length)
-    assert torch.allclose(z @ z.T, rows @ rows.T, atol=1e-6)
+    assert torch.allclose(z @ z.T, centred @ centred.T, atol=1e-6)
     assert torch.allclose(z.T @ z, torch.diag(rotated.variances), atol=1e-6)
 
 
@@ -32,6 +33,7 @@ def test_rotation_keeps_inner_products(count: int, length: int) -> None:
 def test_the_same_solution_as_scikit_learn(count: int, length: int, strength: float) -> None:
     rows, targets = _problem(count, length)
     head = solve_head(rows, targets, 4, (strength,))
+    strength *= (rows - rows.mean(0)).square().sum(1).mean().item()
     reference = LogisticRegression(C=1 / (strength * count), tol=1e-10, max_iter=10000).fit(rows.numpy(), targets)
     np.testing.assert_allclose(head.weight.numpy(), reference.coef_, atol=2e-3 * np.abs(reference.coef_).max())
 
@@ -48,7 +50,8 @@ def test_converged_to_a_zero_gradient_in_float32() -> None:
     rows = rows.float()
     head = solve_head(rows, targets, 4, (1e-4,))
     weight, bias = head.weight.requires_grad_(), head.bias.requires_grad_()
-    loss = F.cross_entropy(rows @ weight.T + bias, torch.tensor(targets)) + 5e-5 * weight.square().sum()
+    scale = (rows - rows.mean(0)).square().sum(1).mean()
+    loss = F.cross_entropy(rows @ weight.T + bias, torch.tensor(targets)) + 5e-5 * scale * weight.square().sum()
     loss.backward()
     assert weight.grad.norm() < 1e-4 and bias.grad.norm() < 1e-4
 

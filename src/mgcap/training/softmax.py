@@ -1,11 +1,13 @@
 r"""A linear softmax head solved to convergence.
 
-.. math:: \min_{W,b}\; \frac1n\sum_i \ell(W^\top x_i + b,\, y_i) + \frac\lambda2\lVert W\rVert^2
+.. math:: \min_{W,b}\; \frac1n\sum_i \ell(W^\top x_i + b,\, y_i) + \frac{\lambda v}2\lVert W\rVert^2,
+          \qquad v = \frac1n\sum_i\lVert x_i-\bar x\rVert^2
 
-The optimal W lies in the span of the images. With the eigenvectors of the smaller Gram matrix (images x images, the
-dual, when there are fewer images than features; features x features otherwise) the problem is rotated, without any
-approximation, into at most min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by
-a diagonal matrix (Boehning, 1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
+so that lambda means the same whatever the scale of the descriptors. The bias is free, so the descriptors may be
+centred. The optimal W lies in their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual,
+when there are fewer images than features; features x features otherwise) the problem is rotated, without any
+approximation, into at most min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a
+diagonal matrix (Boehning, 1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ import torch.nn.functional as F
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
-#: Strengths of the regularisation that cross-validation tries; they are for rows of length one.
-LAMBDAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+#: Values of lambda that cross-validation tries.
+LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+#: Used where a class has too few images to cross-validate.
+DEFAULT_LAMBDA = 1e-7
+#: Largest entry of the preconditioned gradient at which a solution counts: of a fold, of the head itself.
+FOLD_TOLERANCE, FINAL_TOLERANCE = 1e-6, 1e-7
 #: Directions with less than this share of the largest variance are rounding.
 RANK_TOLERANCE = 1e-7
 
@@ -37,43 +43,43 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class Rotated:
-    """Descriptors in their principal coordinates: ``z = (x) @ basis`` with inner products kept."""
+    """Centred descriptors in their principal coordinates, inner products kept."""
 
     coordinates: Tensor  #: [n, r]
     variances: Tensor  #: [r], the diagonal of z^T z
+    mean: Tensor  #: [d], what was taken off
     basis: Tensor | None  #: [d, r]; None in the dual, where x^T v / sqrt(s) stands for it
 
 
 def rotate(descriptors: Tensor) -> Rotated:
-    """Rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss."""
+    """Centre and rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss."""
     count, length = descriptors.shape
+    mean = descriptors.mean(0)
+    centred = descriptors - mean
     dual = count <= length
-    gram = descriptors @ descriptors.T if dual else descriptors.T @ descriptors
+    gram = centred @ centred.T if dual else centred.T @ centred
     values, vectors = torch.linalg.eigh(gram.double())
     keep = values > RANK_TOLERANCE * values[-1].clamp_min(1e-30)
     values, vectors = values[keep], vectors[:, keep].to(descriptors.dtype)
-    root = values.sqrt().to(descriptors.dtype)
-    coordinates = vectors * root if dual else descriptors @ vectors
-    return Rotated(coordinates, values.to(descriptors.dtype), None if dual else vectors)
+    coordinates = vectors * values.sqrt().to(descriptors.dtype) if dual else centred @ vectors
+    return Rotated(coordinates, values.to(descriptors.dtype), mean, None if dual else vectors)
 
 
 def _solve(
-    z: Tensor, y: Tensor, variances: Tensor, classes: int, strength: float, start: Tensor | None, steps: int = 300
+    z: Tensor, y: Tensor, variances: Tensor, classes: int, strength: float, start: Tensor | None, tolerance: float
 ) -> Tensor:
     """Weights ``[r + 1, K]`` in rotated coordinates, the bias last."""
-    count = len(z)
     # Boehning's bound: the Hessian is below z^T z / 2n + strength; in scaled variables it is near the identity.
-    scale = (variances / (2 * count) + strength).rsqrt().unsqueeze(1)
-    bias_scale = torch.full((1, 1), 2.0**0.5, dtype=z.dtype)
-    scales = torch.cat((scale, bias_scale))
+    scale = (variances / (2 * len(z)) + strength).rsqrt().unsqueeze(1)
+    scales = torch.cat((scale, torch.full((1, 1), 2.0**0.5, dtype=z.dtype)))
     begin = torch.zeros(z.shape[1] + 1, classes, dtype=z.dtype) if start is None else start / scales
     scaled = begin.clone().requires_grad_()
     optimiser = torch.optim.LBFGS(
         [scaled],
-        max_iter=steps,
+        max_iter=1000,
         history_size=20,
-        tolerance_grad=1e-5,
-        tolerance_change=1e-9,
+        tolerance_grad=tolerance,
+        tolerance_change=1e-13,
         line_search_fn="strong_wolfe",
     )
 
@@ -99,7 +105,7 @@ def solve_head(
     """Fit the head; with several strengths, choose one by cross-validation on these images alone.
 
     Args:
-        descriptors: ``[n, d]``, rows of length one.
+        descriptors: ``[n, d]``.
         targets: Class indices; every class must occur.
         classes: How many classes there are.
         strengths: Values of lambda to try.
@@ -109,34 +115,37 @@ def solve_head(
     y = torch.as_tensor(list(targets))
     rotated = rotate(descriptors)
     z = rotated.coordinates
+    scale = max(float(rotated.variances.sum()) / len(y), torch.finfo(z.dtype).tiny)
+    path = sorted(strengths, reverse=True)  # from strong to weak, each solution starts the next
     smallest = int(torch.bincount(y, minlength=classes).min())
     losses: dict[float, float] = {}
     accuracies: dict[float, float] = {}
-    best = strengths[0] if len(strengths) == 1 else 1e-4
-    if len(strengths) > 1 and smallest >= 2:
+    best = path[0] if len(path) == 1 else DEFAULT_LAMBDA
+    if len(path) > 1 and smallest >= 2:
         chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
-        held_loss = dict.fromkeys(strengths, 0.0)
-        held_right = dict.fromkeys(strengths, 0)
+        losses, accuracies = dict.fromkeys(path, 0.0), dict.fromkeys(path, 0.0)
         for train_index, test_index in chooser.split(z, y):
             train, test = torch.as_tensor(train_index), torch.as_tensor(test_index)
+            variances = rotated.variances * (len(train) / len(y))
             weights: Tensor | None = None
-            share = len(train) / len(y)
-            for strength in sorted(strengths, reverse=True):  # each solution starts the next
-                weights = _solve(z[train], y[train], rotated.variances * share, classes, strength, weights)
+            for strength in path:
+                weights = _solve(z[train], y[train], variances, classes, strength * scale, weights, FOLD_TOLERANCE)
                 logits = z[test] @ weights[:-1] + weights[-1]
-                held_loss[strength] += float(F.cross_entropy(logits, y[test], reduction="sum"))
-                held_right[strength] += int((logits.argmax(1) == y[test]).sum())
-        losses = {s: held_loss[s] / len(y) for s in strengths}
-        accuracies = {s: held_right[s] / len(y) for s in strengths}
+                losses[strength] += float(F.cross_entropy(logits, y[test], reduction="sum")) / len(y)
+                accuracies[strength] += int((logits.argmax(1) == y[test]).sum()) / len(y)
         best = min(losses, key=lambda s: losses[s])
-    solution = _solve(z, y, rotated.variances, classes, best, None)
+    solution: Tensor | None = None
+    for strength in (s for s in path if s > best):
+        solution = _solve(z, y, rotated.variances, classes, strength * scale, solution, FOLD_TOLERANCE)
+    solution = _solve(z, y, rotated.variances, classes, best * scale, solution, FINAL_TOLERANCE)
     weight = _primal(descriptors, rotated, solution[:-1])
-    return LinearHead(weight.T.contiguous(), solution[-1].clone(), best, losses, accuracies)
+    return LinearHead(weight.T.contiguous(), solution[-1] - rotated.mean @ weight, best, losses, accuracies)
 
 
 def _primal(descriptors: Tensor, rotated: Rotated, weights: Tensor) -> Tensor:
     """Weights ``[d, K]`` for descriptors from weights ``[r, K]`` for coordinates."""
     if rotated.basis is not None:
         return rotated.basis @ weights
-    # z = v sqrt(s), x^T v / sqrt(s) has orthonormal columns: w = x^T v s^{-1/2} w_z = x^T z w_z / s
-    return descriptors.T @ (rotated.coordinates @ (weights / rotated.variances.unsqueeze(1)))
+    # With x centred, z = v sqrt(s) and x^T v / sqrt(s) has orthonormal columns: w = x^T v s^{-1/2} w_z = x^T z w_z / s
+    dual = rotated.coordinates @ (weights / rotated.variances.unsqueeze(1))
+    return descriptors.T @ dual - torch.outer(rotated.mean, dual.sum(0))
