@@ -132,3 +132,12 @@ def test_padding_is_the_mean_colour() -> None:
     plain = padded.mean.expand(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.allclose(padded.descriptor(plain), filled.descriptor(plain), atol=1e-4)
+
+
+def test_few_views_are_alive_at_once_whatever_the_rotations() -> None:
+    model = _model(rotations=36, granularities=(1.0, 0.9))
+    seen: list[int] = []
+    model.backbones[0].register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    with torch.no_grad():
+        model(_images(3, 32))
+    assert max(seen) <= module.VIEWS_AT_ONCE and sum(seen) == 3 * 36 * 2

@@ -70,8 +70,8 @@ class MGCAP(nn.Module):
 
     def descriptor(self, images: Tensor) -> Tensor:
         """What the head sees: ``[B, D(D+1)/2]`` (or ``[B, D*D]``), rows of length one."""
-        pooled = torch.stack([matrix for matrix, _ in self._pooled(images)], dim=1)
-        return self.descriptor_of(pooled)
+        pool = pooling.running_max if self.config.rotation_pooling == "max" else pooling.running_mean
+        return self.descriptor_of(torch.stack([pool(matrices) for matrices in self._matrices(images)], dim=1))
 
     def descriptor_of(self, pooled: Tensor) -> Tensor:
         """The descriptor from the pooled matrices ``[B, S, D, D]`` of the granularities."""
@@ -93,9 +93,8 @@ class MGCAP(nn.Module):
     @torch.no_grad()
     def canonical(self, images: Tensor) -> Canonical:
         """Which rotation won, per image and granularity (Eq. 28); a tie goes to the smaller angle."""
-        votes = torch.stack(
-            [pooling.count_votes(winner, self.config.rotations) for _, winner in self._pooled(images)], dim=1
-        )
+        winners = torch.stack([pooling.running_winner(matrices) for matrices in self._matrices(images)], dim=1)
+        votes = pooling.count_votes(winners, self.config.rotations)
         angles = torch.tensor(self.config.angles, device=votes.device)
         return Canonical(angles[votes.argmax(-1)], votes)
 
@@ -134,14 +133,9 @@ class MGCAP(nn.Module):
         trained = (*self.backbones.parameters(), *self.reduction.parameters())
         return torch.is_grad_enabled() and (images.requires_grad or any(p.requires_grad for p in trained))
 
-    def _pooled(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Per granularity: the pooled matrix ``[B, D, D]`` and the winners (with mean pooling, those of the max)."""
+    def _matrices(self, images: Tensor) -> Iterator[Iterator[Tensor]]:
+        """For each granularity the matrices ``[B, r, D, D]`` of its rotations, in chunks."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
         for s in range(len(self.config.granularities)):
-            matrices = (self.embed(features) for features in self.iter_features(images, s))
-            if self.config.rotation_pooling == "max":
-                yield pooling.running_max(matrices)
-            else:
-                kept = list(matrices)
-                yield pooling.running_mean(kept), pooling.running_max(kept)[1]
+            yield (self.embed(features) for features in self.iter_features(images, s))

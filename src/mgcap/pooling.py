@@ -22,24 +22,30 @@ def canonical_max(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return pooled, winner
 
 
-def running_max(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """:func:`canonical_max` of matrices that come in chunks ``[..., r, D, D]``, in bounded memory."""
+def running_max(chunks: Iterable[Tensor]) -> Tensor:
+    """The maximum of :func:`canonical_max` over matrices that come in chunks ``[..., r, D, D]``, in bounded memory."""
     pooled: Tensor | None = None
-    winner = torch.empty(0)
+    for chunk in chunks:
+        best = canonical_max(chunk)[0]
+        pooled = best if pooled is None else torch.where(best > pooled, best, pooled)
+    return _at_least_one(pooled)
+
+
+def running_winner(chunks: Iterable[Tensor]) -> Tensor:
+    """The winners of :func:`canonical_max` over matrices that come in chunks ``[..., r, D, D]``."""
+    pooled: Tensor | None = None
+    winner: Tensor | None = None
     offset = 0
     for chunk in chunks:
         best, index = canonical_max(chunk)
         index = index + offset
         offset += chunk.shape[-3]
-        if pooled is None:
+        if pooled is None or winner is None:
             pooled, winner = best, index
         else:
             better = best > pooled  # strictly: a tie stays with the smaller angle
-            pooled = torch.where(better, best, pooled)
-            winner = torch.where(better, index, winner)
-    if pooled is None:
-        raise ValueError("at least one rotation is needed")
-    return pooled, winner
+            pooled, winner = torch.where(better, best, pooled), torch.where(better, index, winner)
+    return _at_least_one(winner)
 
 
 def running_mean(chunks: Iterable[Tensor]) -> Tensor:
@@ -49,9 +55,13 @@ def running_mean(chunks: Iterable[Tensor]) -> Tensor:
     for chunk in chunks:
         total = chunk.sum(-3) if total is None else total + chunk.sum(-3)
         count += chunk.shape[-3]
-    if total is None:
+    return _at_least_one(total) / count
+
+
+def _at_least_one(result: Tensor | None) -> Tensor:
+    if result is None:
         raise ValueError("at least one rotation is needed")
-    return total / count
+    return result
 
 
 def count_votes(winner: Tensor, rotations: int) -> Tensor:

@@ -29,10 +29,10 @@ NEWTON_SCHULZ_FLOOR = {torch.float32: 4e-6, torch.float64: 1e-13}
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     try:
-        values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+        values, vectors = torch.linalg.eigh(matrix + matrix.mT)
     except RuntimeError as error:  # torch's LinAlgError is one
         raise ValueError("the matrix has entries that are not finite, so it has no eigenvalues") from error
-    return values, vectors
+    return values / 2, vectors
 
 
 def _divided_difference(name: str, a: Tensor, b: Tensor) -> Tensor:
@@ -51,12 +51,14 @@ def _divided_difference(name: str, a: Tensor, b: Tensor) -> Tensor:
 def _loewner(name: str, values: Tensor, clip: tuple[float, float]) -> Tensor:
     """The matrix K: divided differences of f after the rectification."""
     rectified = values.clamp(*clip)
-    a, b = values.unsqueeze(-1), values.unsqueeze(-2)
     ra, rb = rectified.unsqueeze(-1), rectified.unsqueeze(-2)
-    gap = a - b
-    inside = ((a > clip[0]) & (a < clip[1])).to(values).expand_as(gap)
-    passed = torch.where(gap == 0, inside, (ra - rb) / torch.where(gap == 0, torch.ones_like(gap), gap))
-    return _divided_difference(name, ra, rb) * passed
+    quotient = _divided_difference(name, ra, rb)
+    inside = (values > clip[0]) & (values < clip[1])
+    if bool(inside.all()):  # nothing was rectified
+        return quotient
+    gap = values.unsqueeze(-1) - values.unsqueeze(-2)
+    limit = inside.to(values).unsqueeze(-1).expand_as(gap)
+    return quotient * torch.where(gap == 0, limit, (ra - rb) / torch.where(gap == 0, torch.ones_like(gap), gap))
 
 
 class _SpectralMap(torch.autograd.Function):
@@ -76,12 +78,13 @@ class _SpectralMap(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         values, vectors, mapped = ctx.saved_tensors
         lower, upper = ctx.clip
-        inner = vectors.mT @ ((grad + grad.mT) / 2) @ vectors
-        diagonal = inner.diagonal(dim1=-2, dim2=-1)
+        inner = vectors.mT @ (grad + grad.mT) @ (vectors / 2)
+        diagonal = inner.diagonal(dim1=-2, dim2=-1).clone()
         largest = values[..., -1:].clamp(lower, upper)
         size = largest.sqrt() if ctx.leading else torch.ones_like(largest)
         if ctx.gradient == "exact":
-            core = inner * _loewner(ctx.name, values, ctx.clip) / size.unsqueeze(-1)
+            core = inner.mul_(_loewner(ctx.name, values, ctx.clip))
+            core = core / size.unsqueeze(-1) if ctx.leading else core
         else:
             core = _paper_core(ctx.name, values, mapped, inner, diagonal, ctx.clip, size)
         if ctx.leading:
