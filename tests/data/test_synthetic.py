@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
@@ -48,6 +49,15 @@ def test_writing_is_resumable(tmp_path: Path) -> None:
     assert open_folder(tmp_path).classes == CLASSES
     with pytest.raises(DataError, match="at least 1"):
         write_scenes(tmp_path, 0)
+
+
+def test_many_scenes_are_drawn_in_parallel_and_are_the_same(tmp_path: Path) -> None:
+    count = 1 + 100 // len(CLASSES)
+    steps: list[int] = []
+    assert write_scenes(tmp_path, count, 16, 5, steps.append) == count * len(CLASSES) == sum(steps)
+    for name in (CLASSES[0], CLASSES[-1]):
+        written = np.asarray(Image.open(tmp_path / name / f"{name}_5_16_{count - 1:04d}.png"))
+        assert np.array_equal(written, draw_scene(name, 5, count - 1, 16))
 
 
 def test_colour_alone_does_not_tell_the_classes() -> None:

@@ -110,5 +110,5 @@ def synthetic(
     from mgcap.data.synthetic import CLASSES, write_scenes
 
     with bars("Drawing scenes", per_class * len(CLASSES)) as step:
-        written = write_scenes(out, per_class, size, seed, lambda: step(1))
+        written = write_scenes(out, per_class, size, seed, step)
     words.print(f"{written} scenes of {len(CLASSES)} classes written to {out}")

@@ -56,7 +56,7 @@ def demo(
     backbone = _backbone()
     scenes = out / "scenes"
     with bars("Drawing scenes", per_class * len(CLASSES)) as step:
-        write_scenes(scenes, per_class, 256, SEED, lambda: step(1))
+        write_scenes(scenes, per_class, 256, SEED, step)
     folder = open_folder(scenes)
     split = make_split(folder.targets, RATIO, SEED, classes=folder.classes)
     training, testing = folder.subset(split.train), folder.subset(split.test)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +76,14 @@ def generate(
             yield name, index, draw_scene(name, seed, index, size)
 
 
+def _write_scene(path: Path, name: str, seed: int, index: int, size: int) -> None:
+    part = path.with_suffix(".part")
+    Image.fromarray(draw_scene(name, seed, index, size)).save(part, "PNG")
+    part.replace(path)
+
+
 def write_scenes(
-    folder: str | Path, per_class: int, size: int = 256, seed: int = 0, on_step: Callable[[], None] = lambda: None
+    folder: str | Path, per_class: int, size: int = 256, seed: int = 0, on_step: Callable[[int], None] = lambda n: None
 ) -> int:
     """Write a set as PNG files, one subfolder per class; files that exist are kept.
 
@@ -84,15 +93,30 @@ def write_scenes(
     if per_class < 1:
         raise DataError(f"the number of scenes per class must be at least 1, not {per_class}")
     folder = Path(folder).expanduser()
-    written = 0
+    jobs = [
+        (folder / name / f"{name}_{seed}_{size}_{index:04d}.png", name, seed, index, size)
+        for name in CLASSES
+        for index in range(per_class)
+    ]
+    missing = [job for job in jobs if not job[0].exists()]
+    on_step(len(jobs) - len(missing))
+    if not missing:
+        return 0
+    draw_scene(CLASSES[0], seed, 0, size)  # a wrong size is refused before anything is written
     for name in CLASSES:
-        for index in range(per_class):
-            path = folder / name / f"{name}_{seed}_{size}_{index:04d}.png"
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(".part")
-                Image.fromarray(draw_scene(name, seed, index, size)).save(part, "PNG")
-                part.replace(path)
-                written += 1
-            on_step()
-    return written
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    workers = min(os.cpu_count() or 1, 8) if len(missing) > 100 else 1
+    if workers == 1:
+        for job in missing:
+            _write_scene(*job)
+            on_step(1)
+        return len(missing)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        try:
+            for done in as_completed([pool.submit(_write_scene, *job) for job in missing]):
+                done.result()
+                on_step(1)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return len(missing)
