@@ -37,7 +37,9 @@ def main() -> None:
     best = None
     for bins in (4, 8):
         features = np.stack([histogram(path, bins) for path in folder.paths])
-        search = GridSearchCV(SVC(), {"C": [1, 10, 100], "gamma": [0.5, 2, 8]}, cv=5).fit(features[train], targets[train])
+        search = GridSearchCV(SVC(), {"C": [1, 10, 100], "gamma": [0.5, 2, 8]}, cv=5).fit(
+            features[train], targets[train]
+        )
         if best is None or search.best_score_ > best[0]:
             best = (search.best_score_, bins, search.best_params_, search.score(features[test], targets[test]))
     print(f"bins {best[1]}, {best[2]}: cross-validated {100 * best[0]:.2f} %, on the test images {100 * best[3]:.2f} %")

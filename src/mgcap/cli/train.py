@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, words
 from mgcap.errors import DataError
@@ -85,11 +86,12 @@ def train(
         _test(model, folder, sides, out)
     elif model.cv_accuracy_ is not None:
         words.print(f"cross-validated accuracy of the head on the training images: {100 * model.cv_accuracy_:.2f} %")
-    if out.exists():
-        previous = out.with_name(f"{out.stem}.previous{out.suffix}")
-        out.replace(previous)
-        words.print(f"the model that was there is now {previous}")
-    model.save(out)
+    with atomic_path(out) as temporary:
+        model.save(temporary)
+        if out.exists():
+            previous = out.with_name(f"{out.stem}.previous{out.suffix}")
+            out.replace(previous)
+            words.print(f"the model that was there is now {previous}")
     words.print(f"model: {out}")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mgcap.assets import atomic_path
 from mgcap.data.drawing import Array, Canvas, clouds
 from mgcap.data.scenes import SCENES
 from mgcap.errors import DataError
@@ -77,9 +78,8 @@ def generate(
 
 
 def _write_scene(path: Path, name: str, seed: int, index: int, size: int) -> None:
-    part = path.with_suffix(".part")
-    Image.fromarray(draw_scene(name, seed, index, size)).save(part, "PNG")
-    part.replace(path)
+    with atomic_path(path) as temporary:
+        Image.fromarray(draw_scene(name, seed, index, size)).save(temporary, "PNG")
 
 
 def write_scenes(
