@@ -65,7 +65,7 @@ def test_save_and_load(folder: SceneFolder, tmp_path: Path, values: dict) -> Non
     model = SceneClassifier(**{**TINY, **({} if values.get("reduction") != "none" else {"channels": None}), **values})
     model.fit(folder.paths, folder.labels)
     model.save(tmp_path / "m.mgcap")
-    again = mgcap.load(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
     assert np.array_equal(again.predict_proba(folder.paths), model.predict_proba(folder.paths))
     assert again.classes_.tolist() == model.classes_.tolist()
     assert again.model_.config == model.model_.config
@@ -86,14 +86,14 @@ def test_a_stock_backbone_is_stored_by_name(
     model = SceneClassifier(**{**TINY, "weights": "imagenet"}).fit(folder.paths, folder.labels)
     model.save(tmp_path / "m.mgcap")
     assert (tmp_path / "m.mgcap").stat().st_size < 50_000
-    again = mgcap.load(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
     assert np.array_equal(again.predict_proba(folder.paths[:2]), model.predict_proba(folder.paths[:2]))
     # the same file with other weights at hand is refused
     other = {name: tensor + 1 for name, tensor in state.items()}
     monkeypatch.setitem(weights.SOURCES, "alexnet", (weights.state_hash(other), []))
     weights.save_file(other, path)
     with pytest.raises(mgcap.BundleError, match="other alexnet weights"):
-        mgcap.load(tmp_path / "m.mgcap")
+        mgcap.load(tmp_path / "m.mgcap", engine="torch")
     # weights from a file are stored whole, and the file is not needed any more
     weights.save_file(other, tmp_path / "own.safetensors")
     monkeypatch.setitem(weights.SOURCES, "alexnet", ("0" * 64, []))
@@ -102,7 +102,8 @@ def test_a_stock_backbone_is_stored_by_name(
     (tmp_path / "own.safetensors").unlink()
     path.unlink()
     assert np.array_equal(
-        mgcap.load(tmp_path / "own.mgcap").predict_proba(folder.paths[:2]), own.predict_proba(folder.paths[:2])
+        mgcap.load(tmp_path / "own.mgcap", engine="torch").predict_proba(folder.paths[:2]),
+        own.predict_proba(folder.paths[:2]),
     )
 
 

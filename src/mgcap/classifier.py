@@ -17,16 +17,21 @@ from mgcap._version import __version__
 from mgcap.backbones import backbone_spec
 from mgcap.config import MGCAPConfig
 from mgcap.data.stream import Item, check_items
+from mgcap.engines import Engine, choose_engine, open_engine
+from mgcap.engines.openvino import MISFIT
 from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
-from mgcap.training.frozen import BATCH, extract_descriptors, fit_reduction
+from mgcap.training.frozen import BATCH, calibration_views, extract_descriptors, fit_reduction
 from mgcap.training.softmax import LAMBDAS, solve_head
 from mgcap.weights import SOURCES, State, Weights, load_weights, load_weights_file, state_hash
 
 Array = np.ndarray[Any, Any]
 
-_OWN = ("preset", "weights", "device", "regularisation", "seed", "batch_size", "progress")
+#: Prefix of the int8 constants in a model file.
+_INT8 = "int8."
+
+_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "batch_size", "progress")
 
 
 class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -35,6 +40,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         preset: ``compact``, ``paper`` or ``authors-code``.
         weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
+        engine: Who computes the backbone: ``auto`` (the fastest that works here), ``torch``, ``openvino`` (int8) or
+            ``openvino-fp32``.
         device: ``auto``, ``cpu``, ``cuda``, ...
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
         seed: Seed of everything random.
@@ -54,6 +61,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         preset: str = "compact",
         *,
         weights: str | Path = "imagenet",
+        engine: str = "auto",
         device: str = "auto",
         regularisation: float | str = "auto",
         seed: int = 0,
@@ -63,6 +71,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.preset = preset
         self.weights = weights
+        self.engine = engine
         self.device = device
         self.regularisation = regularisation
         self.seed = seed
@@ -106,6 +115,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
         config = self._configure(len(classes))
         model, backbone = self._build(config)
+        engine = self._open_engine(model, lambda: calibration_views(model, items, self.seed))
         if config.reduction == "pca":
             with self.progress("Fitting PCA", min(len(items), 256)) as step:
                 fit_reduction(model, items, self.seed, step, self.batch_size)
@@ -125,6 +135,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
         self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, skipped
+        self.engine_ = engine
         self.regularisation_ = head.regularisation
         self.cv_accuracy_ = head.cv_accuracy.get(head.regularisation)
         self.provenance_ = {
@@ -133,6 +144,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "seed": self.seed,
             "regularisation": head.regularisation,
             "weights": backbone["source"],
+            "engine": engine.name,
             "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
@@ -152,6 +164,14 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             stock = config.backbone in SOURCES and found.sha256 == SOURCES[config.backbone][0]
             backbone = {"name": config.backbone, "stock": stock, "sha256": found.sha256, "source": found.source}
         return model.to(_device(self.device)), backbone
+
+    def _open_engine(self, model: MGCAP, calibration: Any) -> Engine:
+        name = choose_engine(self.engine, model.head.weight.device.type)
+        if name == "openvino" and calibration is None:  # a model that was trained in fp32
+            name = "openvino-fp32"
+        engine = open_engine(name, list(model.backbones), model.config.size, calibration, self.progress)
+        model.engine = engine.features
+        return engine
 
     # using
 
@@ -199,6 +219,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if all(state_hash(state) == state_hash(states[0]) for state in states[1:]):
                 states = states[:1]
             tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
+        quantisation = getattr(self.engine_, "quantisation", {})
+        tensors |= {f"{_INT8}{key}": constants for key, constants in quantisation.items()}
         c = model.config
         spec = backbone_spec(c.backbone)
         preprocessing = {"colour": "RGB in [0, 1]", "mean": spec.mean, "std": spec.std, "size": c.size}
@@ -213,14 +235,17 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         bundles.write_bundle(path, saved, preprocessing)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", progress: Progress = silent) -> SceneClassifier:
+    def load(
+        cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: Progress = silent
+    ) -> SceneClassifier:
         """Read a model that :meth:`save` wrote; a stock backbone comes from the cache or is fetched."""
         found = bundles.read_bundle(path)
         config = found.config
         given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
-        self = cls(config.preset, device=device, progress=progress, **given)
+        self = cls(config.preset, device=device, engine=engine, progress=progress, **given)
         model = MGCAP(config).eval().requires_grad_(False)
-        tensors = dict(found.tensors)
+        tensors = {name: t for name, t in found.tensors.items() if not name.startswith(_INT8)}
+        int8 = {name.removeprefix(_INT8): t for name, t in found.tensors.items() if name.startswith(_INT8)}
         if found.backbone.get("stock"):
             weights = load_weights(config.backbone, progress.say)
             if weights.sha256 != found.backbone.get("sha256"):
@@ -238,9 +263,23 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
             raise BundleError(f"the tensors of {path} do not fit its configuration")
         self.model_ = model.to(_device(device))
+        self.engine_ = self._open_loaded_engine(model, int8, found.provenance)
         self.backbone_, self.classes_ = found.backbone, np.array(found.classes)
         self.provenance_, self.metrics_, self.skipped_ = found.provenance, found.metrics, []
         return self
+
+    def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor], provenance: dict[str, Any]) -> Engine:
+        """The engine of a loaded model: int8 if it was trained so and the same versions are here."""
+        try:
+            engine = self._open_engine(model, int8 or None)
+        except MgcapError as error:
+            if self.engine != "auto" or str(error) != MISFIT:
+                raise
+            self.progress.say(f"{error}; fp32 is used")
+            engine = self._open_engine(model, None)
+        if int8 and engine.name != "openvino" and self.engine == "auto":
+            self.progress.say("this model was trained with int8 features; fp32 is used here, which may differ a little")
+        return engine
 
 
 load = SceneClassifier.load

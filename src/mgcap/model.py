@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -51,6 +51,8 @@ class MGCAP(nn.Module):
         width = spec.width(str(config.layer)) or self._measured_width()
         self.reduction = Reduction(config.reduction, width, config.channels)
         self.side = self.reduction.channels + (config.embedding == "gaussian")
+        #: Computes local features in place of the backbones where no gradient is needed; see ``mgcap.engines``.
+        self.engine: Callable[[Tensor, int], Tensor] | None = None
         self.head = nn.Linear(head.vector_length(self.side, config.vector), config.num_classes)
 
     def _measured_width(self) -> int:
@@ -100,6 +102,8 @@ class MGCAP(nn.Module):
 
     def local_features(self, views: Tensor, granularity: int = 0) -> Tensor:
         """Features of views ``[B, 3, h, w]``, normalised in colour, before the reduction: ``[B, C, N]``."""
+        if self.engine is not None and not torch.is_grad_enabled():
+            return self.engine(views, granularity)
         backbone = self.backbones[granularity if len(self.backbones) > 1 else 0]
         out: Tensor = backbone(views.contiguous(memory_format=torch.channels_last))
         return out.flatten(2)

@@ -22,7 +22,20 @@ from typer.testing import CliRunner, Result
 
 from mgcap.cli import app
 
-SMALL = ["--weights", "random", "--backbone", "alexnet", "--rotations", "2", "--set", "channels=8", "--set", "size=64"]
+SMALL = [
+    "--weights",
+    "random",
+    "--engine",
+    "torch",
+    "--backbone",
+    "alexnet",
+    "--rotations",
+    "2",
+    "--set",
+    "channels=8",
+    "--set",
+    "size=64",
+]
 
 
 def run(*arguments: object, code: int = 0) -> Result:
@@ -191,7 +204,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path
 def test_an_interrupted_training_leaves_nothing_half_done(tmp_path: Path, scenes: Path, number: int) -> None:
     out = tmp_path / "m.mgcap"
     out.write_text("the former model")
-    slow = ["--weights", "random", "--backbone", "vgg16", "--rotations", "12", "--batch-size", "1"]
+    slow = ["--weights", "random", "--engine", "torch", "--backbone", "vgg16", "--rotations", "12", "--batch-size", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "mgcap", "train", scenes, "--out", out, *slow], stderr=subprocess.PIPE, text=True
     )
@@ -242,6 +255,7 @@ def test_doctor() -> None:
     for part in ("processor", "cores", "torch", "resnet50-v1: missing: mgcap weights fetch resnet50-v1", "timm"):
         assert part in text
     report = json.loads(run("doctor", "--json", "-").stdout)
+    assert report["engines"]["auto"] in ("torch", "openvino")
     assert report["engines"]["torch"]["version"] and report["machine"]["cores"] >= 1
 
 

@@ -49,10 +49,19 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def examine() -> dict[str, Any]:
+def _openvino(probe_again: bool) -> str:
+    from mgcap.engines import openvino, probe
+
+    if missing := openvino.missing_packages(int8=True):
+        return f"missing {' and '.join(missing)} (int8 on CPUs): pip install 'mgcap[cpu]'"
+    return f"{openvino.versions()}; {probe.int8_verdict(again=probe_again).story}"
+
+
+def examine(probe_again: bool = False) -> dict[str, Any]:
     """Everything the command reports, as one object."""
     import torch
 
+    from mgcap.engines import choose_engine
     from mgcap.weights import SOURCES, is_cached
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -68,7 +77,11 @@ def examine() -> dict[str, Any]:
             "gpus": cuda,
         },
         "python": {"version": platform.python_version(), "executable": sys.executable},
-        "engines": {"torch": {"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": bool(cuda)}},
+        "engines": {
+            "auto": choose_engine("auto", "cuda" if cuda else "cpu"),
+            "torch": {"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": bool(cuda)},
+            "openvino": _openvino(probe_again),
+        },
         "weights": {
             "folder": str(cache_dir() / "weights"),
             **{name: "here" if is_cached(name) else f"missing: mgcap weights fetch {name}" for name in SOURCES},
@@ -93,13 +106,14 @@ def _existing(path: Path) -> Path:
 
 @guarded
 def doctor(
+    probe: Annotated[bool, typer.Option("--probe", help="Try int8 anew in a child process.")] = False,
     json_file: Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")] = None,
 ) -> None:
     """Say what machine, engines, weights and optional parts there are, and what to install for the missing ones.
 
     Example: mgcap doctor
     """
-    report = examine()
+    report = examine(probe)
     if json_file == "-":
         typer.echo(json.dumps(report, indent=1))
         return

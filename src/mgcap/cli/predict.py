@@ -48,6 +48,7 @@ def predict(
         str | None, typer.Option("--format", help="table, csv or json; default: table on a terminal, else csv.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
+    engine: o.Engine = "auto",
     device: o.Device = "auto",
     batch_size: o.BatchSize = 8,
 ) -> None:
@@ -63,7 +64,7 @@ def predict(
     if form not in ("table", "csv", "json"):
         raise DataError(f"--format takes table, csv or json, not '{form}'")
     files = expand(images)
-    classifier = SceneClassifier.load(model, device=device, progress=bars)
+    classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
     classifier.batch_size = batch_size
     errors: dict[int, ImageError] = {}
     kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)

@@ -36,6 +36,7 @@ def train(
     split: Annotated[Path | None, typer.Option(help="A CSV with the columns path, label, side.")] = None,
     regularisation: Annotated[str, typer.Option(help="A number, or auto for cross-validation.")] = "auto",
     seed: o.Seed = 0,
+    engine: o.Engine = "auto",
     device: o.Device = "auto",
     batch_size: o.BatchSize = 8,
 ) -> None:
@@ -59,6 +60,7 @@ def train(
     model = SceneClassifier(
         preset,
         weights=weights,
+        engine=engine,
         device=device,
         regularisation=strength,
         seed=seed,

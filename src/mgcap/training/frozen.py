@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from mgcap.data.stream import Item, OnError, image_batches
+from mgcap.engines.openvino import CALIBRATION_VIEWS
 from mgcap.model import MGCAP
 from mgcap.reduction import FeatureMoments
+from mgcap.views import sample_views
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
 PCA_IMAGES = 256
@@ -34,6 +36,21 @@ def fit_reduction(
             moments.add(model.features_at(images.to(device), granularity, [angles[number % len(angles)]]))
         on_step(len(images))
     model.reduction.fit(moments)
+
+
+@torch.inference_mode()
+def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> list[Tensor]:
+    """Normalised views of (a seeded choice of) the training images, to quantise with: every rotation gets its turn."""
+    c = model.config
+    chosen = np.random.default_rng(seed).permutation(len(items))[:CALIBRATION_VIEWS]
+    views: list[Tensor] = []
+    for _, images in image_batches([items[i] for i in chosen], 1, lambda i, e: None):
+        turn = len(views)
+        crop = c.field_of_view * c.granularities[turn % len(c.granularities)]
+        normalised = (images - model.mean.cpu()) / model.std.cpu()
+        angle = c.angles[turn % len(c.angles)]
+        views.append(sample_views(normalised, crop, [angle], c.size, c.frame, c.corners)[0, 0].contiguous())
+    return views
 
 
 @torch.inference_mode()

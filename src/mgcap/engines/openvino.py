@@ -1,0 +1,205 @@
+"""The OpenVINO engine: fp32, or int8 by post-training quantisation with NNCF."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mgcap.assets import atomic_path, cache_dir
+from mgcap.engines.torch import fold_batch_norms
+from mgcap.errors import MgcapError
+from mgcap.progress import Progress
+from mgcap.weights import state_hash
+
+if TYPE_CHECKING:
+    from mgcap.engines import Calibration
+
+#: Views that the quantisation looks at.
+CALIBRATION_VIEWS = 64
+#: Views in one request, and requests under way at once.
+REQUEST_VIEWS, REQUESTS = 4, 2
+
+
+#: For each distinct network, in order, the small constants of its int8 graph.
+Constants = dict[str, Tensor]
+
+MISFIT = "the model's quantisation was made by other versions of openvino and nncf"
+
+
+def versions() -> str:
+    """What an int8 graph depends on besides the network."""
+    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in ("openvino", "nncf"))
+
+
+def missing_packages(int8: bool) -> list[str]:
+    """Which of the packages that the engine needs are not installed."""
+    needed = ("openvino", "nncf") if int8 else ("openvino",)
+    return [name for name in needed if importlib.util.find_spec(name) is None]
+
+
+class OpenVinoEngine:
+    """Runs the networks on the CPU, several requests at a time.
+
+    Args:
+        backbones: One network for all granularities, or one for each.
+        size: Side of a view.
+        calibration: Views to quantise with, or the :attr:`quantisation` of another engine; None for fp32.
+        progress: Where to report.
+
+    Attributes:
+        quantisation: The constants that the calibration found, for each distinct network: with them any machine
+            with the same versions makes the same int8 model. Empty in fp32.
+    """
+
+    def __init__(
+        self,
+        backbones: Sequence[nn.Module],
+        size: int,
+        calibration: Calibration | Constants | None,
+        progress: Progress,
+    ) -> None:
+        import openvino as ov
+
+        self.name = "openvino-fp32" if calibration is None else "openvino"
+        self.quantisation: Constants = {}
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+        options = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "THROUGHPUT",
+            "NUM_STREAMS": str(min(REQUESTS, threads)),
+            "INFERENCE_NUM_THREADS": str(threads),
+        }
+        core = ov.Core()
+        self.queues: list[Any] = []
+        distinct: dict[str, Any] = {}
+        for backbone in backbones:
+            mark = state_hash(backbone.state_dict())
+            if mark not in distinct:
+                network = fold_batch_norms(backbone).cpu()
+                if calibration is None:
+                    model = _converted(network, size)
+                else:
+                    key = str(len(distinct))
+                    given = {key: calibration[key]} if isinstance(calibration, dict) else calibration
+                    with progress("Preparing int8", None):
+                        model, self.quantisation[key] = quantised(network, size, given)
+                distinct[mark] = ov.AsyncInferQueue(core.compile_model(model, "CPU", options), min(REQUESTS, threads))
+            self.queues.append(distinct[mark])
+
+    @torch.inference_mode()
+    def features(self, views: Tensor, granularity: int) -> Tensor:
+        """``[n, 3, h, w] -> [n, C, N]`` in float32."""
+        queue = self.queues[granularity if len(self.queues) > 1 else 0]
+        parts: dict[int, np.ndarray[Any, Any]] = {}
+
+        def keep(request: Any, index: int) -> None:
+            parts[index] = request.get_output_tensor(0).data.copy()
+
+        queue.set_callback(keep)
+        array = views.contiguous().numpy()
+        for start in range(0, len(array), REQUEST_VIEWS):
+            queue.start_async({0: array[start : start + REQUEST_VIEWS]}, start)
+        queue.wait_all()
+        return torch.from_numpy(np.concatenate([parts[index] for index in sorted(parts)])).flatten(2)
+
+
+def _converted(network: nn.Module, size: int) -> Any:
+    import openvino as ov
+
+    with torch.no_grad():
+        return ov.convert_model(network, example_input=torch.zeros(1, 3, size, size), input=[-1, 3, size, size])
+
+
+def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> tuple[Any, Tensor]:
+    """The int8 model of a network and its constants; both are kept in the cache."""
+    import openvino as ov
+
+    folder = cache_dir() / "engines"
+    base = f"{state_hash(network.state_dict())} {network!r} {size} {versions()}"
+    if isinstance(given, dict):
+        (constants,) = given.values()
+        views: Sequence[Tensor] = [torch.zeros(3, size, size)]  # the graph is the same whatever the views
+        model = None
+    else:
+        views = given()
+        key = hashlib.sha256(base.encode() + b"".join(v.contiguous().numpy().tobytes() for v in views)).hexdigest()
+        kept = folder / f"{key[:32]}.safetensors"
+        model = None
+        if kept.is_file():
+            constants = load_file(kept)["constants"]
+        else:
+            model = _quantise(network, size, views)
+            constants = torch.from_numpy(np.concatenate([c.reshape(-1) for c in _small_constants(model)]))
+            with atomic_path(kept) as temporary:
+                save_file({"constants": constants}, temporary)
+    path = folder / f"{hashlib.sha256(base.encode() + constants.numpy().tobytes()).hexdigest()[:32]}.xml"
+    if path.is_file() and path.with_suffix(".bin").is_file():
+        return ov.Core().read_model(path), constants
+    if model is None:
+        model = _quantise(network, size, views)
+        _set_small_constants(model, constants.numpy())
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        ov.save_model(model, Path(name) / path.name, compress_to_fp16=False)
+        # the .xml goes last: where it is, the .bin is too
+        for suffix in (".bin", ".xml"):
+            (Path(name) / path.name).with_suffix(suffix).replace(path.with_suffix(suffix))
+    return model, constants
+
+
+def _quantise(network: nn.Module, size: int, views: Sequence[Tensor]) -> Any:
+    import nncf
+
+    logging.getLogger("nncf").setLevel(logging.ERROR)
+    cache_dir().joinpath("engines").mkdir(parents=True, exist_ok=True)
+    with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
+        return nncf.quantize(
+            _converted(network, size),
+            nncf.Dataset([view.unsqueeze(0).numpy() for view in views]),
+            subset_size=len(views),
+            preset=nncf.QuantizationPreset.MIXED,
+        )
+
+
+def _small_constant_nodes(model: Any) -> list[Any]:
+    """Quantisation ranges and biases, in the order of the graph: all float constants but the kernels."""
+    return [
+        node
+        for node in model.get_ordered_ops()
+        if node.get_type_name() == "Constant"
+        and node.get_element_type().to_dtype() == np.float32
+        and sum(side > 1 for side in node.get_output_shape(0)) <= 1
+    ]
+
+
+def _small_constants(model: Any) -> list[np.ndarray[Any, Any]]:
+    return [node.data.astype(np.float32) for node in _small_constant_nodes(model)]
+
+
+def _set_small_constants(model: Any, values: np.ndarray[Any, Any]) -> None:
+    import openvino as ov
+
+    offset = 0
+    for node in _small_constant_nodes(model):
+        shape = node.data.shape
+        count = int(np.prod(shape))
+        if offset + count > len(values):
+            raise MgcapError(MISFIT)
+        fresh = ov.opset13.constant(values[offset : offset + count].reshape(shape))
+        for target in node.output(0).get_target_inputs():
+            target.replace_source_output(fresh.output(0))
+        offset += count
+    if offset != len(values):
+        raise MgcapError(MISFIT)

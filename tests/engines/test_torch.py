@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from mgcap import MGCAP, MGCAPConfig
+from mgcap.backbones import build_backbone
+from mgcap.engines.torch import TorchEngine, fold_batch_norms, keep_freed_memory
+
+
+def _random_norms(network: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(0)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor, low, high in (
+                (module.running_mean, -1, 1),
+                (module.running_var, 0.5, 2),
+                (module.weight, 0.5, 2),
+            ):
+                tensor.data.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
+    return network.eval()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50-v1", "alexnet"])
+def test_folded_networks_compute_the_same(name: str) -> None:
+    torch.manual_seed(0)
+    network = _random_norms(build_backbone(name))
+    folded = fold_batch_norms(network)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+    assert any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) is (name != "alexnet")
+    views = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = network(views).flatten(2)
+    found = TorchEngine([network]).features(views, 0)
+    assert (found - expected).norm() < 1e-4 * expected.norm()
+
+
+def test_each_granularity_has_its_network() -> None:
+    networks = [build_backbone("alexnet").eval() for _ in range(2)]
+    engine, views = TorchEngine(networks), torch.randn(1, 3, 64, 64)
+    a, b = engine.features(views, 0), engine.features(views, 1)
+    assert not torch.allclose(a, b)
+    assert torch.allclose(b, networks[1](views).flatten(2), atol=1e-5)
+
+
+def test_the_model_uses_its_engine_only_without_a_gradient() -> None:
+    torch.manual_seed(0)
+    model = MGCAP(MGCAPConfig(backbone="alexnet", channels=8, size=64, rotations=2)).eval()
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = model(images)
+    calls: list[int] = []
+    engine = TorchEngine(list(model.backbones))
+
+    def counted(views: torch.Tensor, granularity: int) -> torch.Tensor:
+        calls.append(len(views))
+        return engine.features(views, granularity)
+
+    model.engine = counted
+    with torch.no_grad():
+        assert torch.allclose(model(images), expected, atol=1e-5)
+    assert sum(calls) == 4
+    model(images).sum().backward()
+    assert sum(calls) == 4 and model.backbones[0].features[0].weight.grad is not None
+
+
+def test_memory_setting_is_harmless_when_repeated() -> None:
+    keep_freed_memory()
+    keep_freed_memory()
