@@ -81,6 +81,7 @@ def train(
         sides = make_split(folder.targets, part or 0, seed, marks, folder.classes)
     training = folder.subset(sides.train)
     model.fit(training.paths, training.labels)
+    words.print(f"engine: {model.engine_.name}")
     for _, error in model.skipped_:
         words.print(f"passed over: {error}", markup=False)
     model.provenance_["data"] = {"root": folder.root.name, "images": len(folder), "classes": len(folder.classes)}
