@@ -25,6 +25,8 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
+	$(BIN)/mgcap bench inference --csv benchmarks/results/inference-paper.csv
+	$(BIN)/mgcap bench inference --preset compact --csv benchmarks/results/inference-compact.csv
 	$(BIN)/python benchmarks/spectral.py --csv benchmarks/results/spectral.csv
 	$(BIN)/python benchmarks/memory.py --csv benchmarks/results/memory.csv
 

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+
+import torch
+from typer.testing import CliRunner
+
+from mgcap import MGCAP, MGCAPConfig
+from mgcap.cli import app
+from mgcap.data.synthetic import draw_scene
+from mgcap.evaluation.plain import plain_logits
+from mgcap.evaluation.speed import bench_inference
+
+
+def test_the_plain_port_is_the_same_model() -> None:
+    """Three interpolations instead of one blur a little; on a smooth picture the logits nearly agree."""
+    torch.manual_seed(0)
+    model = MGCAP(MGCAPConfig(preset="paper", backbone="alexnet", rotations=4, granularities=(1.0, 0.9))).eval()
+    image = torch.from_numpy(draw_scene("river", 0, 0, 256)).permute(2, 0, 1).float()[None] / 255
+    image = torch.nn.functional.avg_pool2d(image, 9, 1, 4)
+    with torch.no_grad():
+        ours, plain = model(image), plain_logits(model, list(model.backbones), image)
+    assert (ours - plain).norm() < 0.1 * ours.norm()
+
+
+def test_the_report() -> None:
+    config = MGCAPConfig(backbone="alexnet", channels=8, size=64, rotations=2, frame="padded")
+    report = bench_inference(config, ("plain", "torch"), images=2, repeats=2)
+    assert report["plain"] > 0 and report["torch"] > 0
+    assert report["speedup_over_plain"]["plain"] == 1.0
+    assert report["peak_memory_mib"]["torch"] > 50
+
+
+def test_the_command() -> None:
+    arguments = "bench inference --preset compact --backbone alexnet --rotations 1 --set channels=8 --set size=64"
+    done = CliRunner().invoke(app, [*arguments.split(), "--images", "1", "--repeats", "1", "--json", "-"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert {"plain", "torch", "openvino_fp32", "openvino_int8"} <= set(report)
