@@ -23,6 +23,7 @@ from mgcap.config import MGCAPConfig
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.images import read_image
 from mgcap.data.splits import make_split
+from mgcap.engines.torch import TorchEngine
 from mgcap.model import MGCAP
 from mgcap.reduction import FeatureMoments
 from mgcap.training.softmax import solve_head
@@ -105,6 +106,7 @@ def main() -> None:
         config = MGCAPConfig(preset=args.preset, rotations=rotations, num_classes=len(folder.classes), **options)
         model = MGCAP(config).eval()
         model.load_backbone(load_weights(config.backbone, print).state)
+        model.engine = TorchEngine(list(model.backbones)).features
         start = time.time()
         views = [
             [view_file(args.work, model, config.field_of_view * g, a, list(folder.paths)) for a in config.angles]

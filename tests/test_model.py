@@ -74,7 +74,7 @@ def test_chunks_of_rotations_make_no_difference(monkeypatch: pytest.MonkeyPatch)
     model, images = _model(rotations=5), _images(3)
     with torch.no_grad():
         whole = model.descriptor(images)
-        monkeypatch.setattr(module, "VIEWS_AT_ONCE", 4)
+        monkeypatch.setattr(module, "SAMPLED_VIEWS", 4)
         assert torch.allclose(model.descriptor(images), whole, atol=1e-5)
     with_graph = model.descriptor(images)
     assert with_graph.requires_grad and torch.allclose(with_graph, whole, atol=1e-5)
@@ -140,4 +140,4 @@ def test_few_views_are_alive_at_once_whatever_the_rotations() -> None:
     model.backbones[0].register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
     with torch.no_grad():
         model(_images(3, 32))
-    assert max(seen) <= module.VIEWS_AT_ONCE and sum(seen) == 3 * 36 * 2
+    assert max(seen) <= module.BACKBONE_VIEWS and sum(seen) == 3 * 36 * 2

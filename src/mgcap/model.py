@@ -15,8 +15,8 @@ from mgcap.embedding import covariance, gaussian_embedding, normalise_features
 from mgcap.reduction import Reduction
 from mgcap.views import sample_views
 
-#: Views that go through the backbone at once when no gradient is needed.
-VIEWS_AT_ONCE = 16
+#: When no gradient is needed: views that are sampled together, and that go through the backbone together.
+SAMPLED_VIEWS, BACKBONE_VIEWS = 48, 16
 
 
 class Canonical(NamedTuple):
@@ -105,8 +105,8 @@ class MGCAP(nn.Module):
         if self.engine is not None and not torch.is_grad_enabled():
             return self.engine(views, granularity)
         backbone = self.backbones[granularity if len(self.backbones) > 1 else 0]
-        out: Tensor = backbone(views.contiguous(memory_format=torch.channels_last))
-        return out.flatten(2)
+        parts = (views,) if torch.is_grad_enabled() else torch.split(views, BACKBONE_VIEWS)
+        return torch.cat([backbone(part.contiguous(memory_format=torch.channels_last)).flatten(2) for part in parts])
 
     def embed(self, features: Tensor) -> Tensor:
         """Matrices ``[..., D, D]`` of local features ``[..., C, N]``."""
@@ -129,7 +129,7 @@ class MGCAP(nn.Module):
         Without a gradient the chunks are small, so that memory grows with the batch and not with the rotations.
         """
         angles = self.config.angles
-        chunk = len(angles) if self._needs_graph(images) else max(1, VIEWS_AT_ONCE // images.shape[0])
+        chunk = len(angles) if self._needs_graph(images) else max(1, SAMPLED_VIEWS // images.shape[0])
         for start in range(0, len(angles), chunk):
             yield self.features_at(images, granularity, angles[start : start + chunk])
 

@@ -38,23 +38,19 @@ def _prefilter(crop: Tensor, content: float) -> Tensor:
 
 
 def _rotation_grid(angles: Sequence[float], scale: float, size: int, like: Tensor) -> Tensor:
-    """Sampling positions ``[R, size, size, 2]`` (x, y), exact for multiples of 90 degrees."""
+    """Sampling positions ``[R, size, size, 2]`` (x, y)."""
     axis = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     y, x = torch.meshgrid(axis * scale, axis * scale, indexing="ij")
-    grids = []
-    for angle in angles:
-        quarter, rest = divmod(angle % 360.0, 90.0)
-        cos, sin = math.cos(math.radians(rest)), math.sin(math.radians(rest))
-        for _ in range(int(quarter)):
-            cos, sin = -sin, cos
-        grids.append(torch.stack((cos * x + sin * y, cos * y - sin * x), dim=-1))
-    return torch.stack(grids).to(like)
+    turns = [(math.cos(math.radians(angle)), math.sin(math.radians(angle))) for angle in angles]
+    return torch.stack([torch.stack((c * x + s * y, c * y - s * x), dim=-1) for c, s in turns]).to(like)
 
 
 def sample_views(
     images: Tensor, ratio: float, angles: Sequence[float], size: int, frame: str = "padded", corners: str = "zero"
 ) -> Tensor:
     """Sample one granularity at some rotations.
+
+    Angles that differ by a quarter turn share one sample: a frame turned by 90 degrees falls onto itself.
 
     Args:
         images: ``[B, 3, H, W]``, normalised so that zero is the mean colour.
@@ -70,18 +66,20 @@ def sample_views(
     """
     scale = PADDED_SCALE if frame == "padded" else 1.0
     crop = _prefilter(central_crop(images, ratio), size / scale)
-    grid = _rotation_grid(angles, scale, size, crop)
-    batch, turns = crop.shape[0], grid.shape[0]
-    grid = grid.unsqueeze(0).expand(batch, -1, -1, -1, -1)
+    quarters = [divmod(round(angle % 360.0, 9), 90.0) for angle in angles]
+    rests = sorted({rest for _, rest in quarters})
+    grid = _rotation_grid(rests, scale, size, crop)
+    batch = crop.shape[0]
     # All rotations of one image are one tall sample of it: no copy of the image for each rotation.
-    views = F.grid_sample(
+    sampled = F.grid_sample(
         crop,
-        grid.reshape(batch, turns * size, size, 2),
+        grid.reshape(1, len(rests) * size, size, 2).expand(batch, -1, -1, -1),
         mode="bilinear",
         padding_mode="reflection" if corners == "mirror" else "zeros",
         align_corners=False,
-    )
-    return views.reshape(batch, crop.shape[1], turns, size, size).transpose(1, 2)
+    ).reshape(batch, crop.shape[1], len(rests), size, size)
+    views = [sampled[:, :, rests.index(rest)].rot90(-int(quarter), (-2, -1)) for quarter, rest in quarters]
+    return torch.stack(views, dim=1)
 
 
 def make_views(

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+#: Views that go through the network together.
+VIEWS_AT_ONCE = 16
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -55,8 +58,9 @@ class TorchEngine:
     def features(self, views: Tensor, granularity: int) -> Tensor:
         """``[n, 3, h, w] -> [n, C, N]`` in float32."""
         network = self.networks[granularity if len(self.networks) > 1 else 0]
-        views = views.contiguous(memory_format=torch.channels_last)
         kind = torch.bfloat16 if views.is_cuda and torch.cuda.is_bf16_supported() else torch.float16
         with torch.autocast(views.device.type, kind, enabled=views.is_cuda):
-            out: Tensor = network(views)
-        return out.flatten(2).float()
+            parts = [
+                network(p.contiguous(memory_format=torch.channels_last)) for p in torch.split(views, VIEWS_AT_ONCE)
+            ]
+        return torch.cat(parts).flatten(2).float()
