@@ -9,10 +9,11 @@ that of a process that only builds the model.
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import sys
 from pathlib import Path
+
+from common import write_rows
 
 CHILD = """
 import resource, sys, torch
@@ -43,12 +44,7 @@ def main() -> None:
         extra = peak(rotations, batch) - base
         rows.append({"rotations": rotations, "batch": batch, "extra_mib": f"{extra:.0f}"})
         print(rows[-1], flush=True)
-    if args.csv:
-        args.csv.parent.mkdir(parents=True, exist_ok=True)
-        with args.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(args.csv, rows)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ Contenders take turns, so that a noisy machine is noisy for all; the ratio is of
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import time
 from pathlib import Path
 
 import torch
+from common import write_rows
 
 from mgcap.embedding import gaussian_embedding, normalise_features
 from mgcap.spectral import matrix_sqrt
@@ -73,12 +73,7 @@ def main() -> None:
                 }
             )
             print(rows[-1], flush=True)
-    if args.csv:
-        args.csv.parent.mkdir(parents=True, exist_ok=True)
-        with args.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write_rows(args.csv, rows)
 
 
 if __name__ == "__main__":

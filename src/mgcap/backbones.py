@@ -7,6 +7,7 @@ Each entry of the registry carries its own preprocessing: the mean and standard 
 from __future__ import annotations
 
 import difflib
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,8 +118,9 @@ class _Residual(nn.Module):
         self.downsample: nn.Module | None = None
         self.activated = True
 
+    @abstractmethod
     def branch(self, x: Tensor) -> Tensor:
-        raise NotImplementedError  # pragma: no cover
+        """The residual branch."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the residual branch to the (projected) input."""

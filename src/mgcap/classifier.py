@@ -24,7 +24,8 @@ from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
 from mgcap.training.frozen import BATCH, calibration_views, extract_descriptors, fit_reduction
 from mgcap.training.softmax import LAMBDAS, solve_head
-from mgcap.weights import SOURCES, State, Weights, load_weights, load_weights_file, state_hash
+from mgcap.weight_files import State
+from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file, state_hash
 
 Array = np.ndarray[Any, Any]
 

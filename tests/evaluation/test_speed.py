@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import json
-
 import torch
-from typer.testing import CliRunner
 
 from mgcap import MGCAP, MGCAPConfig
-from mgcap.cli import app
 from mgcap.data.synthetic import draw_scene
 from mgcap.evaluation.plain import plain_logits
 from mgcap.evaluation.speed import bench_inference
@@ -29,11 +25,3 @@ def test_the_report() -> None:
     assert report["plain"] > 0 and report["torch"] > 0
     assert report["speedup_over_plain"]["plain"] == 1.0
     assert report["peak_memory_mib"]["torch"] > 50
-
-
-def test_the_command() -> None:
-    arguments = "bench inference --preset compact --backbone alexnet --rotations 1 --set channels=8 --set size=64"
-    done = CliRunner().invoke(app, [*arguments.split(), "--images", "1", "--repeats", "1", "--json", "-"])
-    assert done.exit_code == 0, done.output
-    report = json.loads(done.stdout)
-    assert {"plain", "torch", "openvino_fp32", "openvino_int8"} <= set(report)

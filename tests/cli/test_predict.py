@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from tests.cli.run import empty, run, sentence
+
+
+def test_predict_in_every_format(scenes: Path, model: Path, tmp_path: Path) -> None:
+    folder = sorted(p for p in scenes.iterdir() if p.is_dir())[0]
+    broken = tmp_path / "broken.jpg"
+    broken.write_text("no")
+    arguments = ["predict", folder, str(scenes / "*" / "*0.png"), broken, "--model", model]
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--format", "csv").stdout)))
+    assert len(rows) == 6 + 4 + 1
+    assert float(rows[0]["probability"]) >= float(rows[0]["probability_2"])
+    assert {"class_4", "probability_4", "error"} <= set(rows[0])
+    assert rows[-1]["class"] == "" and "broken.jpg is not an image" in rows[-1]["error"]
+    done = run(*arguments, "--format", "json")
+    parsed = json.loads(done.stdout)
+    assert [entry["class"] for entry in parsed[:-1]] == [row["class"] for row in rows[:-1]]
+    assert sum(entry["probability"] for entry in parsed[0]["top5"]) == pytest.approx(1, abs=1e-4)
+    assert parsed[-1]["class"] is None and parsed[-1]["error"]
+    assert "1 of 11 images could not be read" in done.stderr
+    assert "probability" in run(*arguments, "--format", "table").stdout
+    run("predict", broken, "--model", model, code=1)
+    assert "no images in" in sentence("predict", empty(tmp_path), "--model", model)
+    assert "nothing matches" in sentence("predict", str(tmp_path / "*.nothing"), "--model", model)
+    assert "table, csv or json" in sentence("predict", broken, "--model", model, "--format", "xml")
+
+
+def test_predict_odd_images(model: Path, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "rgb.png")
+    image.convert("CMYK").save(tmp_path / "cmyk.jpg")
+    image.convert("L").save(tmp_path / "grey.png")
+    image.convert("RGBA").save(tmp_path / "rgba.png")
+    tifffile.imwrite(tmp_path / "deep.tif", pixels.astype(np.uint16) * 257, photometric="rgb")
+    Image.new("RGB", (1, 1)).save(tmp_path / "dot.png")
+    (tmp_path / "text.jpg").write_text("text")
+    tifffile.imwrite(tmp_path / "huge.tif", shape=(30000, 30000, 3), dtype=np.uint8, photometric="rgb")
+    parsed = json.loads(run("predict", tmp_path, "--model", model, "--format", "json").stdout)
+    rows = {Path(row["path"]).name: row for row in parsed}
+    for name in ("rgb.png", "cmyk.jpg", "grey.png", "rgba.png", "deep.tif"):
+        assert rows[name]["class"], rows[name]
+    assert rows["rgba.png"]["probability"] == rows["rgb.png"]["probability"]
+    assert rows["deep.tif"]["probability"] == pytest.approx(rows["rgb.png"]["probability"], abs=1e-3)
+    assert "at least 8 x 8" in rows["dot.png"]["error"]
+    assert "not an image" in rows["text.jpg"]["error"]
+    assert "over the limit" in rows["huge.tif"]["error"]
+
+
+def test_bad_models(model: Path, tmp_path: Path, scenes: Path) -> None:
+    image = next(scenes.rglob("*.png"))
+    assert "there is no model file" in sentence("predict", image, "--model", tmp_path / "none.mgcap")
+    (tmp_path / "cut.mgcap").write_bytes(model.read_bytes()[:5000])
+    assert "truncated" in sentence("predict", image, "--model", tmp_path / "cut.mgcap")
