@@ -167,7 +167,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return model.to(_device(self.device)), backbone
 
     def _open_engine(self, model: MGCAP, calibration: Any) -> Engine:
-        name = choose_engine(self.engine, model.head.weight.device.type)
+        name = choose_engine(self.engine, model.head.weight.device.type, self.progress.say)
         if name == "openvino" and calibration is None:  # a model that was trained in fp32
             name = "openvino-fp32"
         engine = open_engine(name, list(model.backbones), model.config.size, calibration, self.progress)

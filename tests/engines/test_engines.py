@@ -8,7 +8,7 @@ from mgcap.errors import MgcapError
 
 def _here(monkeypatch: pytest.MonkeyPatch, missing: list[str], works: bool) -> None:
     monkeypatch.setattr(openvino, "missing_packages", lambda int8: missing)
-    monkeypatch.setattr(probe, "int8_verdict", lambda: probe.Verdict(works, "", ""))
+    monkeypatch.setattr(probe, "int8_verdict", lambda say: probe.Verdict(works, "", ""))
 
 
 def test_auto_takes_the_fastest_that_works(monkeypatch: pytest.MonkeyPatch) -> None:

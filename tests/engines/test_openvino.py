@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +46,17 @@ def test_fp32_is_torchs(network: torch.nn.Module) -> None:
         expected = network(views).flatten(2)
     assert (engine.features(views, 0) - expected).norm() < 1e-4 * expected.norm()
     assert engine.name == "openvino-fp32" and engine.quantisation == {}
+
+
+def test_no_telemetry() -> None:
+    code = (
+        "import sys; from mgcap.engines.openvino import quiet_openvino; quiet_openvino(); import nncf\n"
+        "from nncf.telemetry.wrapper import telemetry\n"
+        "sent = [m for m in sys.modules if m.startswith('openvino_telemetry.')]\n"
+        "sys.exit(bool(sent) or 'Mock' not in repr(telemetry))"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "CI", "NNCF"))}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 
 
 def test_int8_is_near_and_rebuilt_bit_for_bit_from_its_constants(

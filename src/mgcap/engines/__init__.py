@@ -26,7 +26,7 @@ class Engine(Protocol):
         """``[n, 3, h, w] -> [n, C, N]`` in float32."""
 
 
-def choose_engine(name: str, device: str) -> str:
+def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda line: None) -> str:
     """The engine that ``auto`` stands for here: int8 where OpenVINO and NNCF are installed and were shown to work.
 
     Raises:
@@ -47,7 +47,7 @@ def choose_engine(name: str, device: str) -> str:
         raise MgcapError(f"the engine '{name}' needs {' and '.join(missing)}: pip install 'mgcap[cpu]'")
     if name == "openvino-fp32":
         return name
-    if probe.int8_verdict().works:
+    if probe.int8_verdict(say=say).works:
         return "openvino"
     if name == "auto":
         return "torch"

@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,15 @@ REQUEST_VIEWS, REQUESTS = 4, 2
 Constants = dict[str, Tensor]
 
 MISFIT = "the model's quantisation was made by other versions of openvino and nncf"
+
+
+def quiet_openvino() -> Any:
+    """Import OpenVINO with its telemetry, and NNCF's, switched off: both send usage data unless told otherwise."""
+    os.environ.setdefault("NNCF_CI", "1")
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # its importers fall back to a stub
+    import openvino
+
+    return openvino
 
 
 def versions() -> str:
@@ -71,8 +81,7 @@ class OpenVinoEngine:
         calibration: Calibration | Constants | None,
         progress: Progress,
     ) -> None:
-        import openvino as ov
-
+        ov = quiet_openvino()
         self.name = "openvino-fp32" if calibration is None else "openvino"
         self.quantisation: Constants = {}
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
@@ -117,16 +126,14 @@ class OpenVinoEngine:
 
 
 def _converted(network: nn.Module, size: int) -> Any:
-    import openvino as ov
-
+    ov = quiet_openvino()
     with torch.no_grad():
         return ov.convert_model(network, example_input=torch.zeros(1, 3, size, size), input=[-1, 3, size, size])
 
 
 def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> tuple[Any, Tensor]:
     """The int8 model of a network and its constants; both are kept in the cache."""
-    import openvino as ov
-
+    ov = quiet_openvino()
     folder = cache_dir() / "engines"
     base = f"{state_hash(network.state_dict())} {network!r} {size} {versions()}"
     if isinstance(given, dict):
@@ -160,6 +167,7 @@ def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> 
 
 
 def _quantise(network: nn.Module, size: int, views: Sequence[Tensor]) -> Any:
+    quiet_openvino()
     import nncf
 
     logging.getLogger("nncf").setLevel(logging.ERROR)
@@ -189,8 +197,7 @@ def _small_constants(model: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def _set_small_constants(model: Any, values: np.ndarray[Any, Any]) -> None:
-    import openvino as ov
-
+    ov = quiet_openvino()
     offset = 0
     for node in _small_constant_nodes(model):
         shape = node.data.shape

@@ -27,6 +27,7 @@ TIMEOUT_SECONDS = 120.0
 #: Two int8 convolutions and a comparison with numpy-made fp32; any wrong number counts as a failure.
 _CHILD = """
 import sys
+sys.modules["openvino_telemetry"] = None
 import numpy as np
 import openvino as ov
 from openvino import opset13 as ops
@@ -73,9 +74,7 @@ def _machine() -> str:
 
 
 def _try(cap: str) -> int:
-    environment = {**os.environ, "OPENVINO_TELEMETRY": "0"}
-    if cap:
-        environment[VARIABLE] = cap
+    environment = {**os.environ, VARIABLE: cap} if cap else dict(os.environ)
     try:
         return subprocess.run(
             [sys.executable, "-c", _CHILD],
@@ -116,7 +115,8 @@ def int8_verdict(again: bool = False, say: Callable[[str], None] = lambda line: 
             verdict = None
     if verdict is None:
         verdict = probe_int8()
-        say(verdict.story)
+        if verdict.cap or not verdict.works:
+            say(verdict.story)
         try:
             with atomic_path(path) as temporary:
                 temporary.write_text(json.dumps(asdict(verdict)))
