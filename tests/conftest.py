@@ -41,4 +41,12 @@ def rng() -> np.random.Generator:
 
 
 #: A model that is built and run in a moment.
-TINY = {"weights": "random", "engine": "torch", "backbone": "alexnet", "channels": 8, "size": 64, "rotations": 2}
+TINY = {
+    "weights": "random",
+    "engine": "torch",
+    "backbone": "alexnet",
+    "channels": 8,
+    "size": 64,
+    "rotations": 2,
+    "granularities": 1.0,
+}

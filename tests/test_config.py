@@ -25,6 +25,7 @@ def test_the_authors_script() -> None:
 def test_compact_is_the_default() -> None:
     c = MGCAPConfig()
     assert (c.preset, c.backbone, c.layer, c.reduction, c.channels) == ("compact", "resnet50-v1", "stage4", "pca", 128)
+    assert (c.granularities, c.rotations, c.frame, c.corners) == ((1.0, 0.8), 4, "filled", "mirror")
 
 
 def test_what_follows_from_other_values() -> None:

@@ -8,7 +8,7 @@ from mgcap import model as module
 from mgcap.pooling import canonical_max, fuse
 from mgcap.views import make_views
 
-SMALL = {"backbone": "alexnet", "channels": 12, "size": 64}
+SMALL = {"backbone": "alexnet", "channels": 12, "size": 64, "granularities": 1.0}
 
 
 def _model(**values: object) -> MGCAP:

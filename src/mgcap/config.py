@@ -55,7 +55,7 @@ class MGCAPConfig(BaseModel):
     # Views, Eq. 3
     size: Annotated[int, Field(ge=32, le=1024)] = 224
     field_of_view: Annotated[float, Field(gt=0, le=1)] = 1.0
-    granularities: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (1.0,)
+    granularities: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (1.0, 0.8)
     rotations: Annotated[int, Field(ge=1, le=360)] = 4
     frame: Literal["padded", "filled"] = "filled"
     corners: Literal["zero", "mirror"] = "mirror"

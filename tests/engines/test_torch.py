@@ -46,7 +46,7 @@ def test_each_granularity_has_its_network() -> None:
 
 def test_the_model_uses_its_engine_only_without_a_gradient() -> None:
     torch.manual_seed(0)
-    model = MGCAP(MGCAPConfig(backbone="alexnet", channels=8, size=64, rotations=2)).eval()
+    model = MGCAP(MGCAPConfig(backbone="alexnet", channels=8, size=64, rotations=2, granularities=1.0)).eval()
     images = torch.rand(2, 3, 64, 64)
     with torch.no_grad():
         expected = model(images)
