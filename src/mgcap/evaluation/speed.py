@@ -100,7 +100,7 @@ def bench_inference(
 
 
 _CHILD = """
-import json, resource, sys
+import json, pathlib, re, resource, sys
 import torch
 from mgcap.config import MGCAPConfig
 from mgcap.evaluation import speed
@@ -108,7 +108,9 @@ config = MGCAPConfig(**json.loads(sys.argv[2]))
 torch.manual_seed(0)
 model = speed.MGCAP(config).eval().requires_grad_(False)
 speed._contender(sys.argv[1], model, speed._images(int(sys.argv[3])), speed.silent)()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+status = pathlib.Path("/proc/self/status")  # the other figure counts what the parent had at the fork
+peak = re.search(r"VmHWM:\\s+(\\d+)", status.read_text()) if status.exists() else None
+print((int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) // 1024)
 """
 
 
