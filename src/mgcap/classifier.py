@@ -170,7 +170,16 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         name = choose_engine(self.engine, model.head.weight.device.type, self.progress.say)
         if name == "openvino" and calibration is None:  # a model that was trained in fp32
             name = "openvino-fp32"
-        engine = open_engine(name, list(model.backbones), model.config.size, calibration, self.progress)
+        networks, size = list(model.backbones), model.config.size
+        try:
+            engine = open_engine(name, networks, size, calibration, self.progress)
+        except MgcapError:
+            raise
+        except Exception as error:  # whatever a converter may raise on an unusual network
+            if self.engine != "auto" or name == "torch":
+                raise MgcapError(f"the engine '{name}' cannot run {model.config.backbone}: {error}") from error
+            self.progress.say(f"the engine '{name}' cannot run {model.config.backbone}, so torch does it ({error})")
+            engine = open_engine("torch", networks, size, calibration, self.progress)
         model.engine = engine.features
         return engine
 

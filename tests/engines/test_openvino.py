@@ -84,6 +84,20 @@ def test_int8_is_near_and_rebuilt_bit_for_bit_from_its_constants(
         OpenVinoEngine([network], 64, {"0": made.quantisation["0"][:-3]}, silent)
 
 
+def test_a_network_that_cannot_be_converted_runs_in_torch(
+    scenes: Path, int8_works: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no such operation")
+
+    monkeypatch.setattr(module, "_converted", fails)
+    folder = open_folder(scenes)
+    model = mgcap.SceneClassifier(**{**TINY, "engine": "auto"}).fit(folder.paths[::6], folder.labels[::6])
+    assert model.engine_.name == "torch"
+    with pytest.raises(MgcapError, match="cannot run alexnet: no such operation"):
+        mgcap.SceneClassifier(**{**TINY, "engine": "openvino"}).fit(folder.paths[::6], folder.labels[::6])
+
+
 def test_a_model_trained_in_int8_predicts_the_same_after_loading(
     scenes: Path, tmp_path: Path, int8_works: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
