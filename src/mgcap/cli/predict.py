@@ -101,13 +101,14 @@ def _json(rows: list[Row]) -> None:
 
 
 def _table(rows: list[Row]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("image", "class", "probability", "then")
+    table = Table(Column("image", overflow="fold"), "class", "probability", "then")
     for row in rows:
         if row["error"]:
             table.add_row(row["path"], "[red]-[/]", "", row["error"])
             continue
-        then = ", ".join(f"{entry['class']} {entry['probability']:.3f}" for entry in row["top"][1:])
+        likely = [entry for entry in row["top"][1:] if entry["probability"] >= 0.0005]  # shown as 0.001 or more
+        then = ", ".join(f"{entry['class']} {entry['probability']:.3f}" for entry in likely)
         table.add_row(row["path"], row["class"], f"{row['probability']:.3f}", then)
     data.print(table)
