@@ -22,7 +22,7 @@ from mgcap.engines.openvino import MISFIT
 from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
-from mgcap.training.frozen import BATCH, calibration_views, extract_descriptors, fit_reduction
+from mgcap.training.frozen import BATCH, PCA_IMAGES, calibration_views, extract_descriptors, fit_reduction
 from mgcap.training.softmax import LAMBDAS, solve_head
 from mgcap.weight_files import State
 from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file, state_hash
@@ -118,7 +118,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model, backbone = self._build(config)
         engine = self._open_engine(model, lambda: calibration_views(model, items, self.seed))
         if config.reduction == "pca":
-            with self.progress("Fitting PCA", min(len(items), 256)) as step:
+            with self.progress("Fitting PCA", min(len(items), PCA_IMAGES)) as step:
                 fit_reduction(model, items, self.seed, step, self.batch_size)
         skipped: list[tuple[int, ImageError]] = []
         with self.progress("Extracting features", len(items)) as step:
@@ -273,12 +273,12 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
             raise BundleError(f"the tensors of {path} do not fit its configuration")
         self.model_ = model.to(_device(device))
-        self.engine_ = self._open_loaded_engine(model, int8, found.provenance)
+        self.engine_ = self._open_loaded_engine(model, int8)
         self.backbone_, self.classes_ = found.backbone, np.array(found.classes)
         self.provenance_, self.metrics_, self.skipped_ = found.provenance, found.metrics, []
         return self
 
-    def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor], provenance: dict[str, Any]) -> Engine:
+    def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor]) -> Engine:
         """The engine of a loaded model: int8 if it was trained so and the same versions are here."""
         try:
             engine = self._open_engine(model, int8 or None)

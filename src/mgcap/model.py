@@ -115,11 +115,15 @@ class MGCAP(nn.Module):
         embedding = gaussian_embedding if c.embedding == "gaussian" else covariance
         return embedding(features, c.ridge, c.unbiased)
 
-    def features_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
-        """Local features ``[B, r, C, N]`` of images at one granularity and some rotations in degrees."""
+    def views_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
+        """Views ``[B, r, 3, h, w]``, normalised in colour, at one granularity and some rotations in degrees."""
         c = self.config
         crop = c.field_of_view * c.granularities[granularity]
-        views = sample_views((images - self.mean) / self.std, crop, angles, c.size, c.frame, c.corners)
+        return sample_views((images - self.mean) / self.std, crop, angles, c.size, c.frame, c.corners)
+
+    def features_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
+        """Local features ``[B, r, C, N]`` of images at one granularity and some rotations in degrees."""
+        views = self.views_at(images, granularity, angles)
         features = self.local_features(views.flatten(0, 1), granularity)
         return features.reshape(images.shape[0], len(angles), *features.shape[1:])
 

@@ -106,22 +106,23 @@ def load_weights(name: str, say: Say = lambda line: None) -> Weights:
             say(f"{error}; fetching it again")
     pinned, attempts = SOURCES[name]
 
-    def reader(read: Callable[[Path], State]) -> Callable[[Path], State]:
-        def checked(file: Path) -> State:
-            state = {key: tensor for key, tensor in read(file).items() if key in _own_keys(name)}
-            if pinned and state_hash(state) != pinned:
+    def reader(read: Callable[[Path], State]) -> Callable[[Path], tuple[State, str]]:
+        def checked(file: Path) -> tuple[State, str]:
+            state = _own_part(read(file), name)
+            found = state_hash(state)
+            if pinned and found != pinned:
                 raise WeightsError(f"{file.name} does not hold the numbers of {name} that were pinned")
-            return state
+            return state, found
 
         return checked
 
-    state, source = fetch_first(f"{name} weights", [(src, reader(read)) for src, read in attempts], say)
+    (state, found), source = fetch_first(f"{name} weights", [(src, reader(read)) for src, read in attempts], say)
     try:
         with atomic_path(path) as temporary:
-            save_file(state, temporary, {"name": name, "source": source, "sha256": state_hash(state)})
+            save_file(state, temporary, {"name": name, "source": source, "sha256": found})
     except OSError as error:
         say(f"the weights could not be kept in {path.parent} ({error.strerror}); they will be fetched again next time")
-    return Weights(name, state, state_hash(state), source)
+    return Weights(name, state, found, source)
 
 
 def load_weights_file(path: str | Path, name: str) -> Weights:
@@ -130,17 +131,18 @@ def load_weights_file(path: str | Path, name: str) -> Weights:
     if not path.is_file():
         raise WeightsError(f"there is no weights file {path}")
     state = _open(path)[0] if path.suffix == ".safetensors" else read_torch(path)
-    own = _own_keys(name)
-    kept = {key: tensor for key, tensor in state.items() if key in own}
+    kept = _own_part(state, name)
     if not kept:
         raise WeightsError(f"{path} holds nothing with the names of {name}'s layers")
     return Weights(name, kept, state_hash(kept), path.name)
 
 
-def _own_keys(name: str) -> set[str]:
+def _own_part(state: State, name: str) -> State:
+    """What of a state dict belongs to the whole backbone; classifiers and the like are left out."""
     spec = BACKBONES[name]
     with torch.device("meta"):
-        return set(spec.build(list(spec.layers)[-1], True).state_dict())
+        own = spec.build(list(spec.layers)[-1], True).state_dict()
+    return {key: tensor for key, tensor in state.items() if key in own}
 
 
 def _open(path: Path) -> tuple[State, dict[str, str]]:

@@ -62,15 +62,15 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
     import torch
 
     from mgcap.engines import choose_engine
+    from mgcap.engines.probe import available_cores
     from mgcap.weights import SOURCES, is_cached
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "mgcap": __version__,
         "machine": {
             "processor": _processor(),
-            "cores": cores,
+            "cores": available_cores(),
             "memory_gib": _memory_gib(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
             "system": platform.platform(),

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mgcap.assets import atomic_path, cache_dir
+from mgcap.engines.probe import available_cores
 from mgcap.engines.torch import fold_batch_norms
 from mgcap.errors import MgcapError
 from mgcap.progress import Progress
@@ -84,7 +85,7 @@ class OpenVinoEngine:
         ov = quiet_openvino()
         self.name = "openvino-fp32" if calibration is None else "openvino"
         self.quantisation: Constants = {}
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+        threads = available_cores()
         options = {
             "INFERENCE_PRECISION_HINT": "f32",
             "PERFORMANCE_HINT": "THROUGHPUT",
@@ -135,21 +136,22 @@ def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> 
     """The int8 model of a network and its constants; both are kept in the cache."""
     ov = quiet_openvino()
     folder = cache_dir() / "engines"
+    folder.mkdir(parents=True, exist_ok=True)
     base = f"{state_hash(network.state_dict())} {network!r} {size} {versions()}"
+    model = None
     if isinstance(given, dict):
         (constants,) = given.values()
         views: Sequence[Tensor] = [torch.zeros(3, size, size)]  # the graph is the same whatever the views
-        model = None
     else:
         views = given()
         key = hashlib.sha256(base.encode() + b"".join(v.contiguous().numpy().tobytes() for v in views)).hexdigest()
         kept = folder / f"{key[:32]}.safetensors"
-        model = None
         if kept.is_file():
             constants = load_file(kept)["constants"]
         else:
             model = _quantise(network, size, views)
-            constants = torch.from_numpy(np.concatenate([c.reshape(-1) for c in _small_constants(model)]))
+            small = [node.data.astype(np.float32).reshape(-1) for node in _small_constant_nodes(model)]
+            constants = torch.from_numpy(np.concatenate(small))
             with atomic_path(kept) as temporary:
                 save_file({"constants": constants}, temporary)
     path = folder / f"{hashlib.sha256(base.encode() + constants.numpy().tobytes()).hexdigest()[:32]}.xml"
@@ -171,7 +173,6 @@ def _quantise(network: nn.Module, size: int, views: Sequence[Tensor]) -> Any:
     import nncf
 
     logging.getLogger("nncf").setLevel(logging.ERROR)
-    cache_dir().joinpath("engines").mkdir(parents=True, exist_ok=True)
     with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing):
         return nncf.quantize(
             _converted(network, size),
@@ -190,10 +191,6 @@ def _small_constant_nodes(model: Any) -> list[Any]:
         and node.get_element_type().to_dtype() == np.float32
         and sum(side > 1 for side in node.get_output_shape(0)) <= 1
     ]
-
-
-def _small_constants(model: Any) -> list[np.ndarray[Any, Any]]:
-    return [node.data.astype(np.float32) for node in _small_constant_nodes(model)]
 
 
 def _set_small_constants(model: Any, values: np.ndarray[Any, Any]) -> None:

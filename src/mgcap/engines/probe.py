@@ -62,6 +62,11 @@ class Verdict:
     story: str
 
 
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
 def _machine() -> str:
     """A mark of this machine and these versions."""
     info = Path("/proc/cpuinfo")

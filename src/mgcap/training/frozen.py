@@ -12,7 +12,6 @@ from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.openvino import CALIBRATION_VIEWS
 from mgcap.model import MGCAP
 from mgcap.reduction import FeatureMoments
-from mgcap.views import sample_views
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
 PCA_IMAGES = 256
@@ -46,10 +45,9 @@ def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> lis
     views: list[Tensor] = []
     for _, images in image_batches([items[i] for i in chosen], 1, lambda i, e: None):
         turn = len(views)
-        crop = c.field_of_view * c.granularities[turn % len(c.granularities)]
-        normalised = (images - model.mean.cpu()) / model.std.cpu()
         angle = c.angles[turn % len(c.angles)]
-        views.append(sample_views(normalised, crop, [angle], c.size, c.frame, c.corners)[0, 0].contiguous())
+        view = model.views_at(images.to(model.mean.device), turn % len(c.granularities), [angle])[0, 0]
+        views.append(view.cpu().contiguous())
     return views
 
 
