@@ -16,13 +16,21 @@ from mgcap import bundle as bundles
 from mgcap._version import __version__
 from mgcap.backbones import backbone_spec
 from mgcap.config import MGCAPConfig
+from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, check_items
 from mgcap.engines import Engine, choose_engine, open_engine
 from mgcap.engines.openvino import MISFIT
 from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
-from mgcap.training.frozen import BATCH, PCA_IMAGES, calibration_views, extract_descriptors, fit_reduction
+from mgcap.training.extraction import Extractor
+from mgcap.training.frozen import (
+    cached_descriptors,
+    calibration_views,
+    fit_reductions,
+    pca_images,
+    stream_descriptors,
+)
 from mgcap.training.softmax import LAMBDAS, solve_head
 from mgcap.weight_files import State
 from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file, state_hash
@@ -32,7 +40,7 @@ Array = np.ndarray[Any, Any]
 #: Prefix of the int8 constants in a model file.
 _INT8 = "int8."
 
-_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "batch_size", "progress")
+_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "cache", "progress")
 
 
 class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,7 +54,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device: ``auto``, ``cpu``, ``cuda``, ...
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
         seed: Seed of everything random.
-        batch_size: Images that go through the network together.
+        cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
         progress: Where to report progress; silent by default.
         **config: Any value of :class:`mgcap.MGCAPConfig`.
 
@@ -66,7 +74,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         regularisation: float | str = "auto",
         seed: int = 0,
-        batch_size: int = BATCH,
+        cache: bool = True,
         progress: Progress = silent,
         **config: Any,
     ) -> None:
@@ -76,7 +84,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.regularisation = regularisation
         self.seed = seed
-        self.batch_size = batch_size
+        self.cache = cache
         self.progress = progress
         self.config = config
         self._configure(2)  # impossible values are refused now, not after an hour
@@ -118,17 +126,21 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model, backbone = self._build(config)
         engine = self._open_engine(model, lambda: calibration_views(model, items, self.seed))
         if config.reduction == "pca":
-            with self.progress("Fitting PCA", min(len(items), PCA_IMAGES)) as step:
-                fit_reduction(model, items, self.seed, step, self.batch_size)
+            everything = range(len(items))
+            with self.progress("Fitting PCA", pca_images([everything])) as step:
+                (model.reduction,) = fit_reductions(model, items, [everything], self.seed, step)
         skipped: list[tuple[int, ImageError]] = []
+        cache = FeatureCache(memory=not self.cache, say=self.progress.say)
+        extractor = Extractor(model, engine.mark, cache)
         with self.progress("Extracting features", len(items)) as step:
-            kept, rows = extract_descriptors(
-                model, items, lambda i, error: skipped.append((i, error)), step, self.batch_size
-            )
+            found = extractor.fill(items, lambda i, error: skipped.append((i, error)), step)
+        keys = {index: key for index, key in enumerate(found) if key is not None}
+        kept = list(keys)
         kept_targets = targets[kept]
         lost = sorted(set(range(len(classes))) - set(kept_targets.tolist()))
         if lost:
             raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
+        rows = cached_descriptors(model, extractor, list(keys.values()))
         strengths = LAMBDAS if self.regularisation == "auto" else (float(self.regularisation),)
         with self.progress("Solving the head", None):
             head = solve_head(rows, kept_targets.tolist(), len(classes), strengths, seed=self.seed)
@@ -199,10 +211,12 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``."""
         model = self._fitted()
         with self.progress("Classifying", len(items)) as step:
-            kept, rows = extract_descriptors(model, items, on_error, step, self.batch_size)
-        with torch.inference_mode():
-            logits = model.head(rows.to(model.head.weight.device))
-            return kept, logits.double().softmax(1).cpu().numpy()
+            kept: list[int] = []
+            parts = [np.empty((0, len(self.classes_)))]
+            for indices, rows in stream_descriptors(model, items, on_error, step):
+                kept += indices
+                parts.append(model.head(rows).double().softmax(1).cpu().numpy())
+        return kept, np.concatenate(parts)
 
     def predict(self, images: Any) -> Array:
         """The most probable class of each image."""

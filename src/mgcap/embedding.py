@@ -27,13 +27,12 @@ def normalise_features(features: Tensor, kind: str = "rms") -> Tensor:
     return features * (scale / length)
 
 
-def add_ridge(matrix: Tensor, ridge: float) -> Tensor:
-    """Eq. 8: add ``ridge`` times the trace to the diagonal."""
-    if ridge == 0:
-        return matrix
-    trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    return matrix + (ridge * trace)[..., None, None] * eye
+def add_ridge_(matrix: Tensor, ridge: float) -> Tensor:
+    """Eq. 8: add ``ridge`` times the trace to the diagonal, in place (the matrices of 36 views are 38 MB)."""
+    if ridge:
+        diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(ridge * diagonal.sum(-1, keepdim=True))
+    return matrix
 
 
 def covariance(features: Tensor, ridge: float = 1e-4, unbiased: bool = False) -> Tensor:
@@ -46,7 +45,8 @@ def covariance(features: Tensor, ridge: float = 1e-4, unbiased: bool = False) ->
     """
     positions = features.shape[-1]
     centred = features - features.mean(-1, keepdim=True)
-    return add_ridge(centred @ centred.mT / (max(positions - 1, 1) if unbiased else positions), ridge)
+    centred = centred * (max(positions - 1, 1) if unbiased else positions) ** -0.5
+    return add_ridge_(centred @ centred.mT, ridge)
 
 
 def gaussian_embedding(features: Tensor, ridge: float = 1e-4, unbiased: bool = False) -> Tensor:
@@ -58,11 +58,11 @@ def gaussian_embedding(features: Tensor, ridge: float = 1e-4, unbiased: bool = F
         unbiased: Divide the covariance by N - 1 (the authors' script) instead of N (the paper).
     """
     positions = features.shape[-1]
-    mean = features.mean(-1, keepdim=True)
-    second = features @ features.mT / positions
     if unbiased and positions > 1:
-        second = (second * positions - mean @ mean.mT) / (positions - 1)
-    one = torch.ones_like(mean[..., :1, :])
-    top = torch.cat((second, mean), dim=-1)
-    bottom = torch.cat((mean.mT, one), dim=-1)
-    return add_ridge(torch.cat((top, bottom), dim=-2), ridge)
+        mean = features.mean(-1, keepdim=True)
+        second = (features @ features.mT - mean @ mean.mT) / (positions - 1)
+        top = torch.cat((second, mean), dim=-1)
+        bottom = torch.cat((mean.mT, torch.ones_like(mean[..., :1, :])), dim=-1)
+        return add_ridge_(torch.cat((top, bottom), dim=-2), ridge)
+    homogeneous = torch.cat((features, torch.ones_like(features[..., :1, :])), dim=-2) * positions**-0.5
+    return add_ridge_(homogeneous @ homogeneous.mT, ridge)

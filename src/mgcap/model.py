@@ -110,10 +110,7 @@ class MGCAP(nn.Module):
 
     def embed(self, features: Tensor) -> Tensor:
         """Matrices ``[..., D, D]`` of local features ``[..., C, N]``."""
-        c = self.config
-        features = normalise_features(self.reduction(features), c.feature_norm)
-        embedding = gaussian_embedding if c.embedding == "gaussian" else covariance
-        return embedding(features, c.ridge, c.unbiased)
+        return embed_features(features, self.config, self.reduction)
 
     def views_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
         """Views ``[B, r, 3, h, w]``, normalised in colour, at one granularity and some rotations in degrees."""
@@ -147,3 +144,10 @@ class MGCAP(nn.Module):
             raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
         for s in range(len(self.config.granularities)):
             yield (self.embed(features) for features in self.iter_features(images, s))
+
+
+def embed_features(features: Tensor, config: MGCAPConfig, reduction: Reduction) -> Tensor:
+    """Matrices ``[..., D, D]`` of local features ``[..., C, N]`` by the reduction and embedding of a configuration."""
+    features = normalise_features(reduction(features), config.feature_norm)
+    embedding = gaussian_embedding if config.embedding == "gaussian" else covariance
+    return embedding(features, config.ridge, config.unbiased)

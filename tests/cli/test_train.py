@@ -75,7 +75,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(tmp_path: Path
 def test_an_interrupted_training_leaves_nothing_half_done(tmp_path: Path, scenes: Path, number: int) -> None:
     out = tmp_path / "m.mgcap"
     out.write_text("the former model")
-    slow = ["--weights", "random", "--engine", "torch", "--backbone", "vgg16", "--rotations", "12", "--batch-size", "1"]
+    slow = ["--weights", "random", "--engine", "torch", "--backbone", "vgg16", "--rotations", "12"]
     process = subprocess.Popen(
         [sys.executable, "-m", "mgcap", "train", scenes, "--out", out, *slow], stderr=subprocess.PIPE, text=True
     )

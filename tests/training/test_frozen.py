@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA
 from mgcap import MGCAP, MGCAPConfig
 from mgcap.data.folders import open_folder
 from mgcap.data.images import read_image
-from mgcap.training.frozen import extract_descriptors, fit_reduction
+from mgcap.training.frozen import fit_reductions, stream_descriptors
 
 CONFIG = MGCAPConfig(backbone="alexnet", channels=6, size=64, rotations=2, granularities=(1.0, 0.8))
 
@@ -21,7 +21,7 @@ def _model() -> MGCAP:
 def test_pca_is_fitted_to_local_features(scenes: Path) -> None:
     model = _model()
     paths = open_folder(scenes).paths[:4]
-    fit_reduction(model, paths)
+    (model.reduction,) = fit_reductions(model, paths, [range(4)])
     images = torch.stack([read_image(p) for p in paths])
     with torch.no_grad():  # one batch: all at the first rotation
         local = torch.cat([model.features_at(images, s, [0.0]) for s in range(2)]).flatten(0, 1)
@@ -38,7 +38,8 @@ def test_rows_are_the_models_own_in_order_with_errors_passed_over(scenes: Path, 
     paths = [*open_folder(scenes).paths[:3], broken, *open_folder(scenes).paths[3:5]]
     errors: list[int] = []
     steps: list[int] = []
-    kept, rows = extract_descriptors(model, paths, lambda i, e: errors.append(i), steps.append, batch=2)
+    blocks = list(stream_descriptors(model, paths, lambda i, e: errors.append(i), steps.append))
+    kept, rows = [i for indices, _ in blocks for i in indices], torch.cat([part for _, part in blocks])
     assert kept == [0, 1, 2, 4, 5] and errors == [3] and sum(steps) == 5
     with torch.no_grad():
         for row, index in zip(rows, kept, strict=True):

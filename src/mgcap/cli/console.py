@@ -144,7 +144,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file'}: {error.strerror}"
     if isinstance(error, MemoryError):
-        return "there is not enough memory; try a smaller --batch-size"
+        return "there is not enough memory for this configuration"
     return f"{type(error).__name__}: {error} (unexpected; add --debug for the traceback)"
 
 

@@ -20,7 +20,7 @@ Weights = Annotated[str, typer.Option(help="imagenet, or a file with the backbon
 Engine = Annotated[str, typer.Option(help="auto, torch, openvino (int8) or openvino-fp32.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Images that go through the network together.")]
+Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 

@@ -50,7 +50,6 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
-    batch_size: o.BatchSize = 8,
 ) -> None:
     """Say what each image shows: class, probability and the likeliest five.
 
@@ -65,7 +64,6 @@ def predict(
         raise DataError(f"--format takes table, csv or json, not '{form}'")
     files = expand(images)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
-    classifier.batch_size = batch_size
     errors: dict[int, ImageError] = {}
     kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)
     rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]

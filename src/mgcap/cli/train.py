@@ -38,7 +38,7 @@ def train(
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
-    batch_size: o.BatchSize = 8,
+    cache: o.Cache = True,
 ) -> None:
     """Train a model on a folder of scenes, with the backbone frozen.
 
@@ -64,7 +64,7 @@ def train(
         device=device,
         regularisation=strength,
         seed=seed,
-        batch_size=batch_size,
+        cache=cache,
         progress=bars,
         **config,
     )

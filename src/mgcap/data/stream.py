@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def to_tensor(item: Item) -> Tensor:
 
 
 def image_batches(
-    items: Sequence[Item], batch: int, on_error: OnError, workers: int = 2
+    items: Sequence[Item], batch: int, on_error: OnError, workers: int = 2, order: Iterable[int] | None = None
 ) -> Iterator[tuple[list[int], Tensor]]:
     """Yield (indices, ``[B, 3, H, W]``), in order; decoding runs ahead by a bounded number of images.
 
@@ -50,13 +50,14 @@ def image_batches(
         batch: The most images at once; a batch ends early where the size changes.
         on_error: Is told of each image that cannot be read; it is passed over.
         workers: Threads that decode.
+        order: Indices of the items to read; all by default.
     """
     ahead: deque[tuple[int, Future[Tensor]]] = deque()
     indices: list[int] = []
     images: list[Tensor] = []
     with ThreadPoolExecutor(workers) as pool:
         try:
-            upcoming = iter(range(len(items)))
+            upcoming = iter(range(len(items)) if order is None else order)
             while True:
                 while len(ahead) < 2 * batch and (index := next(upcoming, None)) is not None:
                     ahead.append((index, pool.submit(to_tensor, items[index])))

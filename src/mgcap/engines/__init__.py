@@ -21,6 +21,7 @@ class Engine(Protocol):
     """Computes local features of views that are normalised in colour."""
 
     name: str
+    mark: str  #: what the numbers depend on besides the networks and their weights
 
     def features(self, views: Tensor, granularity: int) -> Tensor:
         """``[n, 3, h, w] -> [n, C, N]`` in float32."""

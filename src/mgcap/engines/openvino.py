@@ -52,7 +52,8 @@ def quiet_openvino() -> Any:
 
 def versions() -> str:
     """What an int8 graph depends on besides the network."""
-    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in ("openvino", "nncf"))
+    present = [name for name in ("openvino", "nncf") if importlib.util.find_spec(name) is not None]
+    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in present)
 
 
 def missing_packages(int8: bool) -> list[str]:
@@ -108,6 +109,8 @@ class OpenVinoEngine:
                         model, self.quantisation[key] = quantised(network, size, given)
                 distinct[mark] = ov.AsyncInferQueue(core.compile_model(model, "CPU", options), min(REQUESTS, threads))
             self.queues.append(distinct[mark])
+        learnt = hashlib.sha256(b"".join(t.numpy().tobytes() for t in self.quantisation.values())).hexdigest()[:16]
+        self.mark = f"{self.name} {versions()}" + (f" {learnt}" if self.quantisation else "")
 
     @torch.inference_mode()
     def features(self, views: Tensor, granularity: int) -> Tensor:

@@ -49,6 +49,8 @@ class TorchEngine:
 
     def __init__(self, backbones: Sequence[nn.Module]) -> None:
         keep_freed_memory()
+        device = next((p.device.type for b in backbones for p in b.parameters()), "cpu")
+        self.mark = f"torch {torch.__version__} {device}"
         self.networks = [
             fold_batch_norms(b).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             for b in backbones

@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mgcap.assets import cache_dir
 from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.openvino import CALIBRATION_VIEWS
+from mgcap.engines.pipeline import images_together, local_features
 from mgcap.model import MGCAP
-from mgcap.reduction import FeatureMoments
+from mgcap.reduction import FeatureMoments, Reduction
+from mgcap.training.extraction import Extractor, Step, Variant, all_kinds, pooled_matrices
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
 PCA_IMAGES = 256
-#: Images that are looked at together.
-BATCH = 8
-
-Step = Callable[[int], None]
+#: Of these, so many go through the network together.
+PCA_BATCH = 8
+#: Images whose spectra are normalised together.
+BLOCK = 8
+#: Descriptors beyond this size go to a file.
+MEMORY_BYTES = 2 << 30
 
 
 @torch.inference_mode()
-def fit_reduction(
-    model: MGCAP, items: Sequence[Item], seed: int = 0, on_step: Step = lambda n: None, batch: int = BATCH
-) -> None:
-    """Fit the PCA on local features of (a seeded choice of) the training images."""
-    moments = FeatureMoments(model.reduction.channels_in)
-    chosen = np.random.default_rng(seed).permutation(len(items))[:PCA_IMAGES]
-    device = model.head.weight.device
+def fit_reductions(
+    model: MGCAP,
+    items: Sequence[Item],
+    groups: Sequence[Collection[int]],
+    seed: int = 0,
+    on_step: Step = lambda n: None,
+) -> list[Reduction]:
+    """A PCA for each group of (training) images, fitted on local features of a seeded choice of its members.
+
+    Groups choose in the same order, so that those of several splits share most of the images that are looked at.
+    """
+    order = np.random.default_rng(seed).permutation(len(items)).tolist()
+    chosen = []
+    for group in groups:
+        members = set(group)
+        chosen.append(set([i for i in order if i in members][:PCA_IMAGES]))
+    union = set().union(*chosen)
+    moments = [FeatureMoments(model.reduction.channels_in) for _ in groups]
     angles = model.config.angles
-    for number, (_, images) in enumerate(image_batches([items[i] for i in chosen], batch, lambda i, e: None)):
+    batches = image_batches(items, PCA_BATCH, lambda i, e: None, order=(i for i in order if i in union))
+    for number, (indices, images) in enumerate(batches):
         for granularity in range(len(model.config.granularities)):
-            moments.add(model.features_at(images.to(device), granularity, [angles[number % len(angles)]]))
+            angle = angles[number % len(angles)]
+            features = model.features_at(images.to(model.mean.device), granularity, [angle])
+            for own, members in zip(moments, chosen, strict=True):
+                if mine := [k for k, index in enumerate(indices) if index in members]:
+                    own.add(features[mine])
         on_step(len(images))
-    model.reduction.fit(moments)
+    reductions = []
+    for own in moments:
+        reduction = copy.deepcopy(model.reduction)
+        reduction.fit(own)
+        reductions.append(reduction)
+    return reductions
+
+
+def pca_images(groups: Sequence[Collection[int]]) -> int:
+    """About how many images :func:`fit_reductions` looks at, for a progress bar."""
+    return min(len(set().union(*groups)), PCA_IMAGES * (1 if len(groups) == 1 else 2))
 
 
 @torch.inference_mode()
@@ -52,26 +85,47 @@ def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> lis
 
 
 @torch.inference_mode()
-def extract_descriptors(
-    model: MGCAP, items: Sequence[Item], on_error: OnError, on_step: Step = lambda n: None, batch: int = BATCH
-) -> tuple[list[int], Tensor]:
-    """Descriptors of images.
+def cached_descriptors(
+    model: MGCAP, extractor: Extractor, keys: Sequence[bytes], variant: int = 0, count: int | None = None
+) -> Tensor:
+    """Descriptors ``[n, d]`` on the CPU of images whose pooled matrices are in the cache.
 
-    Args:
-        model: In evaluation mode.
-        items: Images.
-        on_error: Is told of each image that cannot be read; it is passed over.
-        on_step: Is told how many images were done.
-        batch: Images at once.
-
-    Returns:
-        The indices of the images that could be read, and their descriptors ``[n, d]`` on the CPU.
+    They lie in a temporary file, which takes no memory that others need, where they are large.
     """
+    length = model.head.in_features
+    rows = _large(len(keys), length)
     device = model.head.weight.device
-    kept: list[int] = []
-    rows = torch.empty(len(items), model.head.in_features)
-    for indices, images in image_batches(items, batch, on_error):
-        rows[len(kept) : len(kept) + len(indices)] = model.descriptor(images.to(device)).cpu()
-        kept += indices
+    for start in range(0, len(keys), BLOCK):
+        pooled = extractor.pooled(keys[start : start + BLOCK], variant, count)
+        rows[start : start + BLOCK] = model.descriptor_of(pooled.to(device)).cpu()
+    return rows
+
+
+def _large(count: int, length: int) -> Tensor:
+    """Uninitialised float32 ``[count, length]``: in memory, or in a file without a name when it is large."""
+    if 4 * count * length <= MEMORY_BYTES:
+        return torch.empty(count, length)
+    with tempfile.TemporaryFile(dir=cache_dir() if cache_dir().is_dir() else None) as file:
+        return torch.from_numpy(np.memmap(file, np.float32, "w+", shape=(count, length)))
+
+
+@torch.inference_mode()
+def stream_descriptors(
+    model: MGCAP, items: Sequence[Item], on_error: OnError, on_step: Step = lambda n: None
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Descriptors of images, in order and in blocks, with nothing kept: ``(indices, [n, d])``."""
+    variants = [Variant.of(model)]
+    kinds = all_kinds(model, variants)
+    images = image_batches(items, images_together(model.config.rotations, model.mean.device.type), on_error)
+    indices: list[int] = []
+    pooled: list[Tensor] = []
+    for index, matrices in pooled_matrices(model, variants, local_features(model, images), kinds):
+        indices.append(index)
+        pooled.append(torch.stack([matrices[kind] for kind in kinds]))
+        if len(indices) == BLOCK:
+            yield indices, model.descriptor_of(torch.stack(pooled))
+            on_step(len(indices))
+            indices, pooled = [], []
+    if indices:
+        yield indices, model.descriptor_of(torch.stack(pooled))
         on_step(len(indices))
-    return kept, rows[: len(kept)]
