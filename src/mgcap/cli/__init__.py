@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli import bench, datasets, demo, doctor, predict, train, weights
+from mgcap.cli import bench, cache, datasets, demo, doctor, predict, train, weights
 from mgcap.cli.console import set_debug
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("train")(train.train)
 app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
+app.add_typer(cache.app, name="cache")
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(weights.app, name="weights")
 

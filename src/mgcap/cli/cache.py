@@ -1,0 +1,81 @@
+"""``mgcap cache``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mgcap.cli.console import data, guarded, words
+from mgcap.errors import DataError
+
+if TYPE_CHECKING:
+    from mgcap.data.cache import StoreInfo
+
+app = typer.Typer(help="Features on disk, which later runs need not compute again.", no_args_is_help=True)
+
+
+@app.command("info")
+@guarded
+def info() -> None:
+    """Say what is kept, and where.
+
+    Example: mgcap cache info
+    """
+    from rich.table import Table
+
+    from mgcap.data.cache import FeatureCache
+
+    cache = FeatureCache()
+    stores = cache.info()
+    table = Table("features", "network", "crop", "rotations", "matrices", "engine", "images", "MiB", "last used")
+    for store in stores:
+        r = store.recipe
+        reduced = f"{r['reduction']} {r['channels']}" if r.get("channels") else "all channels"
+        table.add_row(
+            store.folder.name[:8],
+            f"{r['backbone']} {r['layer']}",
+            f"{r['crop']:g}",
+            str(r["rotations"]),
+            f"{r['embedding']}, {reduced}",
+            str(r["engine"]).split()[0],
+            str(store.images),
+            f"{store.bytes / 2**20:.1f}",
+            _ago(store),
+        )
+    if stores:
+        data.print(table)
+    words.print(f"{sum(store.bytes for store in stores) / 2**20:.1f} MiB in {cache.root}", markup=False)
+
+
+@app.command("prune")
+@guarded
+def prune(
+    everything: Annotated[bool, typer.Option("--all", help="Remove all features.")] = False,
+    older_than: Annotated[float | None, typer.Option(min=0, help="Remove what was not used for so many days.")] = None,
+    keep_gib: Annotated[
+        float | None, typer.Option(min=0, help="Remove the longest unused until no more than this is left.")
+    ] = None,
+) -> None:
+    """Remove features; models, weights and data are not touched.
+
+    Example: mgcap cache prune --keep-gib 5
+    """
+    from mgcap.data.cache import FeatureCache
+
+    if not everything and older_than is None and keep_gib is None:
+        raise DataError("say what to remove: --all, --older-than DAYS or --keep-gib GIB")
+    cache = FeatureCache()
+    if everything:
+        gone = cache.prune()
+    else:
+        keep = None if keep_gib is None else int(keep_gib * 2**30)
+        gone = cache.prune(older_than or 0.0, keep)
+    size = sum(store.bytes for store in gone) / 2**20
+    words.print(f"removed {len(gone)} kinds of features, {size:.1f} MiB, from {cache.root}", markup=False)
+
+
+def _ago(store: StoreInfo) -> str:
+    hours = (time.time() - store.used) / 3600
+    return f"{hours:.0f} hours ago" if hours < 48 else f"{hours / 24:.0f} days ago"
