@@ -25,10 +25,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/mgcap bench inference --csv benchmarks/results/inference-paper.csv
-	$(BIN)/mgcap bench inference --preset compact --csv benchmarks/results/inference-compact.csv
-	$(BIN)/python benchmarks/spectral.py --csv benchmarks/results/spectral.csv
+	$(BIN)/mgcap bench --out benchmarks/results/paper
+	$(BIN)/mgcap bench --preset compact --images 8 --out benchmarks/results/compact
 	$(BIN)/python benchmarks/memory.py --csv benchmarks/results/memory.csv
+	$(BIN)/python benchmarks/head.py --csv benchmarks/results/head.csv
 
 clean:
 	rm -rf $(VENV) demo-output

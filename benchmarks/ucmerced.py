@@ -106,7 +106,7 @@ def main() -> None:
         config = MGCAPConfig(preset=args.preset, rotations=rotations, num_classes=len(folder.classes), **options)
         model = MGCAP(config).eval()
         model.load_backbone(load_weights(config.backbone, print).state)
-        model.engine = TorchEngine(list(model.backbones)).features
+        model.engine = TorchEngine(list(model.backbones))
         start = time.time()
         views = [
             [view_file(args.work, model, config.field_of_view * g, a, list(folder.paths)) for a in config.angles]

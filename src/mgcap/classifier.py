@@ -49,8 +49,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         preset: ``compact``, ``paper`` or ``authors-code``.
         weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
-        engine: Who computes the backbone: ``auto`` (the fastest that works here), ``torch``, ``openvino`` (int8) or
-            ``openvino-fp32``.
+        engine: Who computes the backbone: ``auto`` (the fastest that works here), ``torch``, ``torch-compile``,
+            ``openvino`` (int8) or ``openvino-fp32``.
         device: ``auto``, ``cpu``, ``cuda``, ...
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
         seed: Seed of everything random.
@@ -192,7 +192,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise MgcapError(f"the engine '{name}' cannot run {model.config.backbone}: {error}") from error
             self.progress.say(f"the engine '{name}' cannot run {model.config.backbone}, so torch does it ({error})")
             engine = open_engine("torch", networks, size, calibration, self.progress)
-        model.engine = engine.features
+        model.engine = engine
         return engine
 
     # using

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,15 @@ class Canonical(NamedTuple):
 
     angles: Tensor  #: ``[B, S]`` in degrees: turned clockwise by it, the image is in its canonical pose
     votes: Tensor  #: ``[B, S, R]``: how many entries of the matrix each rotation won
+
+
+class FeatureEngine(Protocol):
+    """Computes local features in place of the backbones where no gradient is needed; see ``mgcap.engines``."""
+
+    overlaps: bool  #: whether it has threads of its own, so that torch can work meanwhile
+
+    def features(self, views: Tensor, granularity: int) -> Tensor:
+        """``[n, 3, h, w] -> [n, C, N]`` in float32, of views that are normalised in colour."""
 
 
 class MGCAP(nn.Module):
@@ -51,8 +60,7 @@ class MGCAP(nn.Module):
         width = spec.width(str(config.layer)) or self._measured_width()
         self.reduction = Reduction(config.reduction, width, config.channels)
         self.side = self.reduction.channels + (config.embedding == "gaussian")
-        #: Computes local features in place of the backbones where no gradient is needed; see ``mgcap.engines``.
-        self.engine: Callable[[Tensor, int], Tensor] | None = None
+        self.engine: FeatureEngine | None = None
         self.head = nn.Linear(head.vector_length(self.side, config.vector), config.num_classes)
 
     def _measured_width(self) -> int:
@@ -103,7 +111,7 @@ class MGCAP(nn.Module):
     def local_features(self, views: Tensor, granularity: int = 0) -> Tensor:
         """Features of views ``[B, 3, h, w]``, normalised in colour, before the reduction: ``[B, C, N]``."""
         if self.engine is not None and not torch.is_grad_enabled():
-            return self.engine(views, granularity)
+            return self.engine.features(views, granularity)
         backbone = self.backbones[granularity if len(self.backbones) > 1 else 0]
         parts = (views,) if torch.is_grad_enabled() else torch.split(views, BACKBONE_VIEWS)
         return torch.cat([backbone(part.contiguous(memory_format=torch.channels_last)).flatten(2) for part in parts])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 from mgcap import MGCAP, MGCAPConfig
 from mgcap.backbones import build_backbone
 from mgcap.engines.torch import TorchEngine, fold_batch_norms, keep_freed_memory
+from mgcap.errors import MgcapError
 
 
 def _random_norms(network: nn.Module) -> nn.Module:
@@ -53,11 +56,14 @@ def test_the_model_uses_its_engine_only_without_a_gradient() -> None:
     calls: list[int] = []
     engine = TorchEngine(list(model.backbones))
 
-    def counted(views: torch.Tensor, granularity: int) -> torch.Tensor:
-        calls.append(len(views))
-        return engine.features(views, granularity)
+    class Counted:
+        overlaps = False
 
-    model.engine = counted
+        def features(self, views: torch.Tensor, granularity: int) -> torch.Tensor:
+            calls.append(len(views))
+            return engine.features(views, granularity)
+
+    model.engine = Counted()
     with torch.no_grad():
         assert torch.allclose(model(images), expected, atol=1e-5)
     assert sum(calls) == 4
@@ -68,3 +74,25 @@ def test_the_model_uses_its_engine_only_without_a_gradient() -> None:
 def test_memory_setting_is_harmless_when_repeated() -> None:
     keep_freed_memory()
     keep_freed_memory()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_gives_the_same_features() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    views = torch.rand(3, 3, 16, 16)
+    compiled = TorchEngine([network], compiled=True)
+    assert compiled.mark != TorchEngine([network]).mark
+    assert torch.allclose(compiled.features(views, 0), TorchEngine([network]).features(views, 0), atol=1e-5)
+
+
+def test_a_compiler_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(network: nn.Module, dynamic: bool) -> object:
+        def run(views: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("No working C++ compiler found\nand more")
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(MgcapError, match=r"No working C\+\+ compiler found\); use --engine torch"):
+        TorchEngine([nn.Conv2d(3, 4, 3)], compiled=True).features(torch.rand(1, 3, 8, 8), 0)

@@ -22,6 +22,7 @@ def test_the_plain_port_is_the_same_model() -> None:
 def test_the_report() -> None:
     config = MGCAPConfig(backbone="alexnet", channels=8, size=64, rotations=2, frame="padded")
     report = bench_inference(config, ("plain", "torch"), images=2, repeats=2)
+    assert report["speedup_over_torch"]["torch"] == 1.0
     assert report["plain"] > 0 and report["torch"] > 0
     assert report["speedup_over_plain"]["plain"] == 1.0
     assert report["peak_memory_mib"]["torch"] > 50

@@ -11,9 +11,63 @@ import typer
 
 from mgcap.assets import atomic_path
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, data, guarded, words
+from mgcap.cli.console import bars, check_writable, data, guarded, words
 
-app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
+
+Images = Annotated[int, typer.Option(min=1, help="Images that are looked at together.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Rounds that count, after one of warm-up.")]
+Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
+
+
+@app.callback()
+@guarded
+def everything(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder for the tables and the plot.")] = Path("bench-output"),
+    preset: o.Preset = "paper",
+    backbone: o.Backbone = None,
+    granularities: o.Granularities = None,
+    rotations: o.Rotations = None,
+    settings: o.Settings = None,
+    images: Images = 4,
+    repeats: Repeats = 3,
+    json_file: Json = None,
+) -> None:
+    """Measure everything: the engines, stages, growth, the spectral layer and the machine's limits.
+
+    Example: mgcap bench --out bench-output
+    """
+    if context.invoked_subcommand:
+        return
+    from mgcap.evaluation import profile
+    from mgcap.evaluation.speed import CONTENDERS, bench_inference
+    from mgcap.report.charts import bench_chart
+
+    config = _config(preset, backbone, granularities, rotations, settings)
+    check_writable(out / "inference.csv")
+    report = bench_inference(config, images=images, repeats=repeats, progress=bars)
+    engine = profile.best_engine()
+    tables: dict[str, list[dict[str, Any]]] = {"inference": [_row(name, report) for name in CONTENDERS]}
+    sides = (64, 129, 257, 513) if preset != "compact" else (64, 129, 257)
+    with bars("Stages, growth, spectral layer, limits", 4) as step:
+        tables["stages"] = profile.bench_stages(config, engine, repeats)
+        step(1)
+        tables["growth"] = profile.bench_growth(config, engine, repeats)
+        step(1)
+        tables["spectral"] = profile.bench_spectral(sides, repeats=repeats)
+        step(1)
+        tables["limit"] = profile.bench_limit(report, config)
+        step(1)
+    for name, rows in tables.items():
+        _write(out / f"{name}.csv", rows)
+    bench_chart(tables, out / "bench.png")
+    words.print(f"tables and plot: {out}")
+    _json(json_file, {**report, **{f"table_{name}": rows for name, rows in tables.items()}})
+    if json_file != "-":
+        for name, rows in tables.items():
+            data.print(name)
+            _show(rows)
 
 
 @app.command("inference")
@@ -24,45 +78,67 @@ def inference(
     granularities: o.Granularities = None,
     rotations: o.Rotations = None,
     settings: o.Settings = None,
-    images: Annotated[int, typer.Option(min=1, help="Images that are looked at together.")] = 4,
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds that count, after one of warm-up.")] = 3,
-    json_file: Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")] = None,
+    images: Images = 4,
+    repeats: Repeats = 3,
+    json_file: Json = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write a row for each contender.")] = None,
 ) -> None:
     """Seconds per image of a plain port of the authors' script, of torch, and of OpenVINO in fp32 and int8.
 
     Example: mgcap bench inference --preset compact --json -
     """
-    from mgcap.config import MGCAPConfig
     from mgcap.evaluation.speed import CONTENDERS, bench_inference
 
-    values = o.configuration(backbone, granularities, rotations, None, settings)
-    report = bench_inference(MGCAPConfig(preset=preset, **values), images=images, repeats=repeats, progress=bars)  # type: ignore[arg-type]
+    config = _config(preset, backbone, granularities, rotations, settings)
+    report = bench_inference(config, images=images, repeats=repeats, progress=bars)
     rows = [_row(name, report) for name in CONTENDERS]
     if csv_file:
-        with atomic_path(csv_file) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        _write(csv_file, rows)
         words.print(f"table: {csv_file}")
-    if json_file == "-":
-        typer.echo(json.dumps(report, indent=1))
-        return
-    if json_file:
-        with atomic_path(Path(json_file)) as temporary:
-            temporary.write_text(json.dumps(report, indent=1) + "\n")
-        words.print(f"report: {json_file}")
-    for row in rows:
-        data.print("  ".join(f"{key} {value}" for key, value in row.items()), markup=False)
+    _json(json_file, report)
+    if json_file != "-":
+        _show(rows)
     for name, reason in report["missing"].items():
         words.print(f"{name}: {reason}", markup=False)
 
 
+def _config(preset: str, *values: Any) -> Any:
+    from mgcap.config import MGCAPConfig
+
+    backbone, granularities, rotations, settings = values
+    given = o.configuration(backbone, granularities, rotations, None, settings)
+    return MGCAPConfig(preset=preset, **given)  # type: ignore[arg-type]
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with atomic_path(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        data.print("  ".join(f"{key} {value}" for key, value in row.items()), markup=False)
+
+
+def _json(target: str | None, report: dict[str, Any]) -> None:
+    text = json.dumps(report, indent=1)
+    if target == "-":
+        typer.echo(text)
+    elif target:
+        with atomic_path(Path(target)) as temporary:
+            temporary.write_text(text + "\n")
+        words.print(f"report: {target}")
+
+
 def _row(name: str, report: dict[str, Any]) -> dict[str, Any]:
     seconds = report[name]
+    ratio = {key: report.get(f"speedup_over_{key}", {}).get(name) for key in ("plain", "torch")}
     return {
         "contender": name,
         "seconds_per_image": "" if seconds is None else f"{seconds:.4f}",
-        "times_faster_than_plain": "" if seconds is None else f"{report['speedup_over_plain'][name]:.2f}",
+        "times_faster_than_plain": f"{ratio['plain']:.2f}" if ratio["plain"] else "",
+        "times_faster_than_torch": f"{ratio['torch']:.2f}" if ratio["torch"] else "",
         "peak_memory_mib": report["peak_memory_mib"].get(name) or "",
     }

@@ -8,23 +8,21 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from mgcap.errors import MgcapError
+from mgcap.model import FeatureEngine
 from mgcap.progress import Progress, silent
 
 #: What ``--engine`` takes; ``openvino`` is int8.
-ENGINES = ("auto", "torch", "openvino", "openvino-fp32")
+ENGINES = ("auto", "torch", "torch-compile", "openvino", "openvino-fp32")
 
 #: Gives normalised views ``[n, 3, size, size]`` to calibrate on, most useful first.
 Calibration = Callable[[], Sequence[Tensor]]
 
 
-class Engine(Protocol):
+class Engine(FeatureEngine, Protocol):
     """Computes local features of views that are normalised in colour."""
 
     name: str
     mark: str  #: what the numbers depend on besides the networks and their weights
-
-    def features(self, views: Tensor, granularity: int) -> Tensor:
-        """``[n, 3, h, w] -> [n, C, N]`` in float32."""
 
 
 def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda line: None) -> str:
@@ -37,7 +35,9 @@ def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda li
 
     if name not in ENGINES:
         raise MgcapError(f"the engine '{name}' is unknown; allowed are {', '.join(ENGINES)}")
-    if name == "torch" or (name == "auto" and device != "cpu"):
+    if name.startswith("torch"):
+        return name
+    if name == "auto" and device != "cpu":
         return "torch"
     if device != "cpu":
         raise MgcapError(f"the engine '{name}' runs on the CPU only; use --engine torch with --device {device}")
@@ -71,10 +71,10 @@ def open_engine(
         calibration: For int8: gives views, or what an earlier engine learnt from views.
         progress: Where to report.
     """
-    if name == "torch":
+    if name.startswith("torch"):
         from mgcap.engines.torch import TorchEngine
 
-        return TorchEngine(backbones)
+        return TorchEngine(backbones, compiled=name == "torch-compile")
     from mgcap.engines.openvino import OpenVinoEngine
 
     return OpenVinoEngine(backbones, size, calibration if name == "openvino" else None, progress)

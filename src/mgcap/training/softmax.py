@@ -8,6 +8,10 @@ centred. The optimal W lies in their span: with the eigenvectors of the smaller 
 when there are fewer images than features; features x features otherwise) the problem is rotated, without any
 approximation, into at most min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a
 diagonal matrix (Boehning, 1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
+
+The rotation knows no labels and changes no solution, so one serves every split of a set of images. The folds of a
+cross-validation and the head itself are problems on the same coordinates and are solved side by side: a matrix product
+with six times as many columns costs much less than six products.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 #: Used where a class has too few images to cross-validate.
 DEFAULT_LAMBDA = 1e-7
 #: Largest entry of the preconditioned gradient at which a solution counts: of a fold, of the head itself.
-FOLD_TOLERANCE, FINAL_TOLERANCE = 1e-6, 1e-7
+FOLD_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-7
+#: Columns (or rows) of the descriptors that the Gram matrix takes in at a time, so that they may lie on disk.
+GRAM_COLUMNS = 8192
 #: Directions with less than this share of the largest variance are rounding.
 RANK_TOLERANCE = 1e-7
 
@@ -55,25 +61,49 @@ def rotate(descriptors: Tensor) -> Rotated:
     """Centre and rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss."""
     count, length = descriptors.shape
     mean = descriptors.mean(0)
-    centred = descriptors - mean
     dual = count <= length
-    gram = centred @ centred.T if dual else centred.T @ centred
-    values, vectors = torch.linalg.eigh(gram.double())
+    if dual:
+        gram = torch.zeros(count, count, dtype=torch.float64)
+        for start in range(0, length, GRAM_COLUMNS):
+            centred = descriptors[:, start : start + GRAM_COLUMNS] - mean[start : start + GRAM_COLUMNS]
+            gram += centred @ centred.T
+    else:
+        gram = torch.zeros(length, length, dtype=torch.float64)
+        for rows in torch.split(descriptors, GRAM_COLUMNS):
+            centred = rows - mean
+            gram += centred.T @ centred
+    values, vectors = torch.linalg.eigh(gram)
     keep = values > RANK_TOLERANCE * values[-1].clamp_min(1e-30)
     values, vectors = values[keep], vectors[:, keep].to(descriptors.dtype)
-    coordinates = vectors * values.sqrt().to(descriptors.dtype) if dual else centred @ vectors
+    if dual:
+        coordinates = vectors * values.sqrt().to(descriptors.dtype)
+    else:
+        coordinates = torch.cat([(rows - mean) @ vectors for rows in torch.split(descriptors, GRAM_COLUMNS)])
     return Rotated(coordinates, values.to(descriptors.dtype), mean, None if dual else vectors)
 
 
 def _solve(
-    z: Tensor, y: Tensor, variances: Tensor, classes: int, strength: float, start: Tensor | None, tolerance: float
+    z: Tensor, y: Tensor, shares: Tensor, variances: Tensor, strength: float, start: Tensor, tolerance: float
 ) -> Tensor:
-    """Weights ``[r + 1, K]`` in rotated coordinates, the bias last."""
+    """Solve several problems at once.
+
+    Args:
+        z: Coordinates ``[n, r]``.
+        y: Targets ``[n]``.
+        shares: ``[n, P]``: the weight of each image in each problem, zero where it is left out.
+        variances: Diagonal of z^T z.
+        strength: Lambda times v.
+        start: Weights to begin with, ``[r + 1, P, K]``, the bias last.
+        tolerance: Largest entry of the preconditioned gradient.
+
+    Returns:
+        Weights like ``start``.
+    """
+    problems, classes = start.shape[1:]
     # Boehning's bound: the Hessian is below z^T z / 2n + strength; in scaled variables it is near the identity.
-    scale = (variances / (2 * len(z)) + strength).rsqrt().unsqueeze(1)
-    scales = torch.cat((scale, torch.full((1, 1), 2.0**0.5, dtype=z.dtype)))
-    begin = torch.zeros(z.shape[1] + 1, classes, dtype=z.dtype) if start is None else start / scales
-    scaled = begin.clone().requires_grad_()
+    scale = (variances / (2 * len(z)) + strength).rsqrt()
+    scales = torch.cat((scale, torch.full((1,), 2.0**0.5, dtype=z.dtype))).view(-1, 1, 1)
+    scaled = (start / scales).requires_grad_()
     optimiser = torch.optim.LBFGS(
         [scaled],
         max_iter=1000,
@@ -82,16 +112,119 @@ def _solve(
         tolerance_change=1e-13,
         line_search_fn="strong_wolfe",
     )
+    targets = y.repeat_interleave(problems)
 
     def loss() -> Tensor:
         optimiser.zero_grad()
         weights = scaled * scales
-        value = F.cross_entropy(z @ weights[:-1] + weights[-1], y) + strength / 2 * weights[:-1].square().sum()
+        logits = (z @ weights[:-1].flatten(1)).view(-1, problems, classes) + weights[-1]
+        each = F.cross_entropy(logits.flatten(0, 1), targets, reduction="none").view(-1, problems)
+        value = (each * shares).sum() + strength / 2 * weights[:-1].square().sum()
         value.backward()  # type: ignore[no-untyped-call]
         return value
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
     return (scaled * scales).detach()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A head in the coordinates of a :class:`HeadSolver`."""
+
+    weights: Tensor  #: [r + 1, K], the bias last
+    regularisation: float
+    cv_loss: dict[float, float]  #: mean held-out loss for each strength that was tried
+    cv_accuracy: dict[float, float]
+    cv_logits: Tensor | None  #: [n, K]: held-out logits of the training images at the chosen strength
+
+
+class HeadSolver:
+    """Solves heads on subsets of the same images, which share the Gram matrix and its rotation.
+
+    Args:
+        descriptors: ``[n, d]``, in memory or mapped from disk.
+        targets: Class indices.
+        classes: How many classes there are.
+    """
+
+    def __init__(self, descriptors: Tensor, targets: Sequence[int], classes: int) -> None:
+        self.descriptors = descriptors
+        self.targets = torch.as_tensor(list(targets))
+        self.classes = classes
+        self.rotated = rotate(descriptors)
+
+    def solve(
+        self,
+        members: Sequence[int] | None = None,
+        strengths: Sequence[float] = LAMBDAS,
+        folds: int = 5,
+        seed: int = 0,
+    ) -> Solution:
+        """Fit a head on some of the images; with several strengths, choose one by cross-validation on these alone.
+
+        Args:
+            members: Indices of the training images, all by default; every class must occur.
+            strengths: Values of lambda to try.
+            folds: Folds of the cross-validation, fewer where a class has fewer images.
+            seed: Seed of the folds.
+        """
+        z, y = self.rotated.coordinates, self.targets
+        if members is not None:
+            chosen = torch.as_tensor(list(members))
+            z, y = z[chosen], y[chosen]
+        count = len(y)
+        centre = z.mean(0)
+        v = max(float((z - centre).square().sum()) / count, torch.finfo(z.dtype).tiny)
+        path = sorted(strengths, reverse=True)  # from strong to weak, each solution starts the next
+        smallest = int(torch.bincount(y, minlength=self.classes).min())
+        parts: list[tuple[Tensor, Tensor]] = []
+        if len(path) > 1 and smallest >= 2:
+            chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
+            parts = [(torch.as_tensor(a), torch.as_tensor(b)) for a, b in chooser.split(z, y)]
+        elif len(path) > 1:
+            path = [DEFAULT_LAMBDA]
+        shares = torch.full((count, len(parts) + 1), 1 / count, dtype=z.dtype)  # the last problem is the head itself
+        for fold, (train, test) in enumerate(parts):
+            shares[train, fold], shares[test, fold] = 1 / len(train), 0
+        variances = self.rotated.variances * (count / len(self.targets))
+        weights = torch.zeros(z.shape[1] + 1, len(parts) + 1, self.classes, dtype=z.dtype)
+        found: dict[float, Tensor] = {}
+        held_out: dict[float, Tensor] = {}
+        for strength in path:
+            weights = found[strength] = _solve(z, y, shares, variances, strength * v, weights, FOLD_TOLERANCE)
+            logits = torch.empty(count, self.classes, dtype=z.dtype)
+            for fold, (_, test) in enumerate(parts):
+                logits[test] = z[test] @ weights[:-1, fold] + weights[-1, fold]
+            held_out[strength] = logits
+        losses = {s: float(F.cross_entropy(logits, y)) for s, logits in held_out.items()} if parts else {}
+        accuracies = {s: float((held_out[s].argmax(1) == y).double().mean()) for s in losses}
+        best = min(losses, key=lambda s: losses[s]) if losses else path[0]
+        start = found[best][:, -1:]
+        final = _solve(z, y, shares[:, -1:], variances, best * v, start, FINAL_TOLERANCE)[:, 0]
+        return Solution(final, best, losses, accuracies, held_out[best] if parts else None)
+
+    def logits(self, solution: Solution, members: Sequence[int]) -> Tensor:
+        """Logits of some of the images."""
+        z = self.rotated.coordinates[torch.as_tensor(list(members))]
+        return z @ solution.weights[:-1] + solution.weights[-1]
+
+    def head(self, solution: Solution) -> LinearHead:
+        """The head for descriptors."""
+        weights, bias = solution.weights[:-1], solution.weights[-1]
+        rotated = self.rotated
+        if rotated.basis is not None:
+            primal = rotated.basis @ weights
+        else:
+            # x centred, z = v sqrt(s), and x^T v / sqrt(s) has orthonormal columns: w = x^T z w_z / s
+            dual = rotated.coordinates @ (weights / rotated.variances.unsqueeze(1))
+            primal = self.descriptors.T @ dual - torch.outer(rotated.mean, dual.sum(0))
+        return LinearHead(
+            primal.T.contiguous(),
+            bias - rotated.mean @ primal,
+            solution.regularisation,
+            solution.cv_loss,
+            solution.cv_accuracy,
+        )
 
 
 def solve_head(
@@ -102,50 +235,6 @@ def solve_head(
     folds: int = 5,
     seed: int = 0,
 ) -> LinearHead:
-    """Fit the head; with several strengths, choose one by cross-validation on these images alone.
-
-    Args:
-        descriptors: ``[n, d]``.
-        targets: Class indices; every class must occur.
-        classes: How many classes there are.
-        strengths: Values of lambda to try.
-        folds: Folds of the cross-validation, fewer where a class has fewer images.
-        seed: Seed of the folds.
-    """
-    y = torch.as_tensor(list(targets))
-    rotated = rotate(descriptors)
-    z = rotated.coordinates
-    scale = max(float(rotated.variances.sum()) / len(y), torch.finfo(z.dtype).tiny)
-    path = sorted(strengths, reverse=True)  # from strong to weak, each solution starts the next
-    smallest = int(torch.bincount(y, minlength=classes).min())
-    losses: dict[float, float] = {}
-    accuracies: dict[float, float] = {}
-    best = path[0] if len(path) == 1 else DEFAULT_LAMBDA
-    if len(path) > 1 and smallest >= 2:
-        chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
-        losses, accuracies = dict.fromkeys(path, 0.0), dict.fromkeys(path, 0.0)
-        for train_index, test_index in chooser.split(z, y):
-            train, test = torch.as_tensor(train_index), torch.as_tensor(test_index)
-            variances = rotated.variances * (len(train) / len(y))
-            weights: Tensor | None = None
-            for strength in path:
-                weights = _solve(z[train], y[train], variances, classes, strength * scale, weights, FOLD_TOLERANCE)
-                logits = z[test] @ weights[:-1] + weights[-1]
-                losses[strength] += float(F.cross_entropy(logits, y[test], reduction="sum")) / len(y)
-                accuracies[strength] += int((logits.argmax(1) == y[test]).sum()) / len(y)
-        best = min(losses, key=lambda s: losses[s])
-    solution: Tensor | None = None
-    for strength in (s for s in path if s > best):
-        solution = _solve(z, y, rotated.variances, classes, strength * scale, solution, FOLD_TOLERANCE)
-    solution = _solve(z, y, rotated.variances, classes, best * scale, solution, FINAL_TOLERANCE)
-    weight = _primal(descriptors, rotated, solution[:-1])
-    return LinearHead(weight.T.contiguous(), solution[-1] - rotated.mean @ weight, best, losses, accuracies)
-
-
-def _primal(descriptors: Tensor, rotated: Rotated, weights: Tensor) -> Tensor:
-    """Weights ``[d, K]`` for descriptors from weights ``[r, K]`` for coordinates."""
-    if rotated.basis is not None:
-        return rotated.basis @ weights
-    # With x centred, z = v sqrt(s) and x^T v / sqrt(s) has orthonormal columns: w = x^T v s^{-1/2} w_z = x^T z w_z / s
-    dual = rotated.coordinates @ (weights / rotated.variances.unsqueeze(1))
-    return descriptors.T @ dual - torch.outer(rotated.mean, dual.sum(0))
+    """Fit one head on all of the images, see :meth:`HeadSolver.solve`."""
+    solver = HeadSolver(descriptors, targets, classes)
+    return solver.head(solver.solve(None, strengths, folds, seed))

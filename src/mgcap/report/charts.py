@@ -1,0 +1,77 @@
+"""Charts by matplotlib, drawn without a screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgcap.assets import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+#: Colours that colour-blind people can tell apart (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure that belongs to no window."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's suffix, whole or not at all."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip("."), dpi=150)
+
+
+def bars_of(axes: Axes, names: list[str], values: list[float], form: str, title: str) -> None:
+    """Horizontal bars, the first on top, each with its value."""
+    bars = axes.barh(names, values, color=COLOURS[0])
+    axes.bar_label(bars, fmt=form, padding=3)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(values, default=1) * 1.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left")
+
+
+def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
+    """The picture of ``mgcap bench``."""
+    figure = new_figure(13, 8)
+    grid = figure.subplots(2, 3)
+    inference = [row for row in tables["inference"] if row["seconds_per_image"]]
+    names = [row["contender"].replace("_", " ") for row in inference]
+    bars_of(grid[0, 0], names, [float(r["seconds_per_image"]) for r in inference], "%.3f", "seconds per image")
+    memory = [float(row["peak_memory_mib"] or 0) for row in inference]
+    bars_of(grid[0, 1], names, memory, "%.0f", "peak memory, MiB")
+    stages = tables["stages"]
+    title = f"milliseconds per image of each stage ({stages[0]['engine']})"
+    bars_of(grid[0, 2], [r["stage"] for r in stages], [float(r["milliseconds"]) for r in stages], "%.1f", title)
+    growth: Axes = grid[1, 0]
+    for colour, what in zip(COLOURS, dict.fromkeys(row["what"] for row in tables["growth"]), strict=False):
+        rows = [row for row in tables["growth"] if row["what"] == what]
+        first = float(rows[0]["value"])
+        x = [float(row["value"]) / first for row in rows]
+        growth.plot(x, [float(row["seconds"]) for row in rows], "o-", color=colour, label=f"{what} (1 = {first:g})")
+    growth.set(xlabel="times the smallest value", ylabel="seconds per image")
+    growth.set_title("growth, from 1 granularity x 4 rotations", loc="left")
+    growth.legend(frameon=False)
+    spectral: Axes = grid[1, 1]
+    for colour, method in zip(COLOURS, dict.fromkeys(row["method"] for row in tables["spectral"]), strict=False):
+        rows = [row for row in tables["spectral"] if row["method"] == method]
+        sides, seconds = [int(row["side"]) for row in rows], [float(row["seconds"]) for row in rows]
+        spectral.loglog(sides, seconds, "o-", color=colour, label=method)
+    spectral.set(xlabel="side of the matrix", ylabel="seconds for 12, forward and backward")
+    spectral.set_title("spectral layer", loc="left")
+    spectral.legend(frameon=False)
+    limit = tables["limit"]
+    names = [f"{r['contender'].replace('_', ' ')}, of {r['peak_giga_multiply_adds_a_second']} G/s" for r in limit]
+    bars_of(grid[1, 2], names, [float(r["share_of_peak"]) for r in limit], "%.2f", "share of the machine's peak")
+    for axes in (growth, spectral):
+        axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
