@@ -87,9 +87,10 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.cache = cache
         self.progress = progress
         self.config = config
-        self._configure(2)  # impossible values are refused now, not after an hour
+        self.configuration(2)  # impossible values are refused now, not after an hour
 
-    def _configure(self, num_classes: int) -> MGCAPConfig:
+    def configuration(self, num_classes: int) -> MGCAPConfig:
+        """The configuration for so many classes."""
         return MGCAPConfig(**{"preset": self.preset, **self.config, "num_classes": num_classes})
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -103,7 +104,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 setattr(self, name, value)
             else:
                 self.config = {**self.config, name: value}
-        self._configure(2)
+        self.configuration(2)
         return self
 
     # fitting
@@ -122,9 +123,9 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, targets = np.unique(names, return_inverse=True)
         if len(classes) < 2:
             raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
-        config = self._configure(len(classes))
-        model, backbone = self._build(config)
-        engine = self._open_engine(model, lambda: calibration_views(model, items, self.seed))
+        config = self.configuration(len(classes))
+        model, backbone = self.build_model(config)
+        engine = self.attach_engine(model, lambda: calibration_views(model, items, self.seed))
         if config.reduction == "pca":
             everything = range(len(items))
             with self.progress("Fitting PCA", pca_images([everything])) as step:
@@ -141,9 +142,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if lost:
             raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
         rows = cached_descriptors(model, extractor, list(keys.values()))
-        strengths = LAMBDAS if self.regularisation == "auto" else (float(self.regularisation),)
         with self.progress("Solving the head", None):
-            head = solve_head(rows, kept_targets.tolist(), len(classes), strengths, seed=self.seed)
+            head = solve_head(rows, kept_targets.tolist(), len(classes), self.strengths(), seed=self.seed)
         with torch.no_grad():
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
@@ -166,7 +166,12 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.metrics_["cross_validated_head_accuracy_on_training_images"] = self.cv_accuracy_
         return self
 
-    def _build(self, config: MGCAPConfig) -> tuple[MGCAP, dict[str, Any]]:
+    def strengths(self) -> tuple[float, ...]:
+        """Values of lambda to try."""
+        return LAMBDAS if self.regularisation == "auto" else (float(self.regularisation),)
+
+    def build_model(self, config: MGCAPConfig) -> tuple[MGCAP, dict[str, Any]]:
+        """A model with its backbone's weights, and where those come from."""
         torch.manual_seed(self.seed)
         model = MGCAP(config).eval().requires_grad_(False)
         if self.weights == "random":
@@ -178,7 +183,13 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             backbone = {"name": config.backbone, "stock": stock, "sha256": found.sha256, "source": found.source}
         return model.to(_device(self.device)), backbone
 
-    def _open_engine(self, model: MGCAP, calibration: Any) -> Engine:
+    def attach_engine(self, model: MGCAP, calibration: Any) -> Engine:
+        """Open the engine that was asked for, let the model use it, and return it.
+
+        Args:
+            model: Its backbones have their weights.
+            calibration: For int8: gives views, or the constants of another engine; None if there are neither.
+        """
         name = choose_engine(self.engine, model.head.weight.device.type, self.progress.say)
         if name == "openvino" and calibration is None:  # a model that was trained in fp32
             name = "openvino-fp32"
@@ -295,12 +306,12 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor]) -> Engine:
         """The engine of a loaded model: int8 if it was trained so and the same versions are here."""
         try:
-            engine = self._open_engine(model, int8 or None)
+            engine = self.attach_engine(model, int8 or None)
         except MgcapError as error:
             if self.engine != "auto" or str(error) != MISFIT:
                 raise
             self.progress.say(f"{error}; fp32 is used")
-            engine = self._open_engine(model, None)
+            engine = self.attach_engine(model, None)
         if int8 and engine.name != "openvino" and self.engine == "auto":
             self.progress.say("this model was trained with int8 features; fp32 is used here, which may differ a little")
         return engine

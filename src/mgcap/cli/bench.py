@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ app = typer.Typer(help="Measure speed and memory on this machine.", invoke_witho
 
 Images = Annotated[int, typer.Option(min=1, help="Images that are looked at together.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Rounds that count, after one of warm-up.")]
-Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
 
 
 @app.callback()
@@ -32,7 +30,7 @@ def everything(
     settings: o.Settings = None,
     images: Images = 4,
     repeats: Repeats = 3,
-    json_file: Json = None,
+    json_file: o.Json = None,
 ) -> None:
     """Measure everything: the engines, stages, growth, the spectral layer and the machine's limits.
 
@@ -63,7 +61,7 @@ def everything(
         _write(out / f"{name}.csv", rows)
     bench_chart(tables, out / "bench.png")
     words.print(f"tables and plot: {out}")
-    _json(json_file, {**report, **{f"table_{name}": rows for name, rows in tables.items()}})
+    o.write_json(json_file, {**report, **{f"table_{name}": rows for name, rows in tables.items()}})
     if json_file != "-":
         for name, rows in tables.items():
             data.print(name)
@@ -80,7 +78,7 @@ def inference(
     settings: o.Settings = None,
     images: Images = 4,
     repeats: Repeats = 3,
-    json_file: Json = None,
+    json_file: o.Json = None,
     csv_file: Annotated[Path | None, typer.Option("--csv", help="Write a row for each contender.")] = None,
 ) -> None:
     """Seconds per image of a plain port of the authors' script, of torch, and of OpenVINO in fp32 and int8.
@@ -95,7 +93,7 @@ def inference(
     if csv_file:
         _write(csv_file, rows)
         words.print(f"table: {csv_file}")
-    _json(json_file, report)
+    o.write_json(json_file, report)
     if json_file != "-":
         _show(rows)
     for name, reason in report["missing"].items():
@@ -120,16 +118,6 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 def _show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         data.print("  ".join(f"{key} {value}" for key, value in row.items()), markup=False)
-
-
-def _json(target: str | None, report: dict[str, Any]) -> None:
-    text = json.dumps(report, indent=1)
-    if target == "-":
-        typer.echo(text)
-    elif target:
-        with atomic_path(Path(target)) as temporary:
-            temporary.write_text(text + "\n")
-        words.print(f"report: {target}")
 
 
 def _row(name: str, report: dict[str, Any]) -> dict[str, Any]:

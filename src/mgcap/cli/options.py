@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mgcap.cli.console import parse_settings
+from mgcap.assets import atomic_path
+from mgcap.cli.console import parse_settings, words
 from mgcap.errors import DataError
 
 Preset = Annotated[str, typer.Option(help="compact, paper or authors-code.")]
@@ -21,6 +23,8 @@ Engine = Annotated[str, typer.Option(help="auto, torch, torch-compile, openvino 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
+Regularisation = Annotated[str, typer.Option(help="A number, or auto for cross-validation.")]
+Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 
@@ -40,3 +44,24 @@ def configuration(
             raise DataError(f"--granularities takes numbers such as 1.0,0.9,0.8, not '{granularities}'") from None
     given = {"backbone": backbone, "rotations": rotations, "normalisation": normalisation}
     return {**values, **{name: value for name, value in given.items() if value is not None}}
+
+
+def strength(regularisation: str) -> float | str:
+    """What ``--regularisation`` means."""
+    if regularisation == "auto":
+        return regularisation
+    try:
+        return float(regularisation)
+    except ValueError:
+        raise DataError(f"--regularisation takes a number or auto, not '{regularisation}'") from None
+
+
+def write_json(target: str | None, report: dict[str, Any]) -> None:
+    """What ``--json`` means: a file, or - for standard output."""
+    text = json.dumps(report, indent=1)
+    if target == "-":
+        typer.echo(text)
+    elif target:
+        with atomic_path(Path(target)) as temporary:
+            temporary.write_text(text + "\n")
+        words.print(f"report: {target}")

@@ -34,7 +34,7 @@ def train(
     ] = None,
     train_count: Annotated[int | None, typer.Option(help="The same by number of training images per class.")] = None,
     split: Annotated[Path | None, typer.Option(help="A CSV with the columns path, label, side.")] = None,
-    regularisation: Annotated[str, typer.Option(help="A number, or auto for cross-validation.")] = "auto",
+    regularisation: o.Regularisation = "auto",
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
@@ -50,19 +50,13 @@ def train(
 
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
-    strength: float | str = regularisation
-    if regularisation != "auto":
-        try:
-            strength = float(regularisation)
-        except ValueError:
-            raise DataError(f"--regularisation takes a number or auto, not '{regularisation}'") from None
     config = o.configuration(backbone, granularities, rotations, normalisation, settings)
     model = SceneClassifier(
         preset,
         weights=weights,
         engine=engine,
         device=device,
-        regularisation=strength,
+        regularisation=o.strength(regularisation),
         seed=seed,
         cache=cache,
         progress=bars,

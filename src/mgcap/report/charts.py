@@ -50,7 +50,7 @@ def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
     memory = [float(row["peak_memory_mib"] or 0) for row in inference]
     bars_of(grid[0, 1], names, memory, "%.0f", "peak memory, MiB")
     stages = tables["stages"]
-    title = f"milliseconds per image of each stage ({stages[0]['engine']})"
+    title = f"ms per image by stage ({stages[0]['engine']})"
     bars_of(grid[0, 2], [r["stage"] for r in stages], [float(r["milliseconds"]) for r in stages], "%.1f", title)
     growth: Axes = grid[1, 0]
     for colour, what in zip(COLOURS, dict.fromkeys(row["what"] for row in tables["growth"]), strict=False):
@@ -64,8 +64,11 @@ def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
     spectral: Axes = grid[1, 1]
     for colour, method in zip(COLOURS, dict.fromkeys(row["method"] for row in tables["spectral"]), strict=False):
         rows = [row for row in tables["spectral"] if row["method"] == method]
-        sides, seconds = [int(row["side"]) for row in rows], [float(row["seconds"]) for row in rows]
-        spectral.loglog(sides, seconds, "o-", color=colour, label=method)
+        seconds = [float(row["seconds"]) for row in rows]
+        spectral.loglog([int(row["side"]) for row in rows], seconds, "o-", color=colour, label=method)
+    sides = sorted({int(row["side"]) for row in tables["spectral"]})
+    spectral.set_xticks(sides, [str(side) for side in sides])
+    spectral.minorticks_off()
     spectral.set(xlabel="side of the matrix", ylabel="seconds for 12, forward and backward")
     spectral.set_title("spectral layer", loc="left")
     spectral.legend(frameon=False)

@@ -74,9 +74,10 @@ def pca_images(groups: Sequence[Collection[int]]) -> int:
 def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> list[Tensor]:
     """Normalised views of (a seeded choice of) the training images, to quantise with: every rotation gets its turn."""
     c = model.config
-    chosen = np.random.default_rng(seed).permutation(len(items))[:CALIBRATION_VIEWS]
+    chosen = np.random.default_rng(seed).permutation(len(items))
+    chosen = np.resize(chosen, min(CALIBRATION_VIEWS, 4 * len(items)))  # of few images several views each
     views: list[Tensor] = []
-    for _, images in image_batches([items[i] for i in chosen], 1, lambda i, e: None):
+    for _, images in image_batches(items, 1, lambda i, e: None, order=chosen.tolist()):
         turn = len(views)
         angle = c.angles[turn % len(c.angles)]
         view = model.views_at(images.to(model.mean.device), turn % len(c.granularities), [angle])[0, 0]

@@ -29,7 +29,9 @@ LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 #: Used where a class has too few images to cross-validate.
 DEFAULT_LAMBDA = 1e-7
 #: Largest entry of the preconditioned gradient at which a solution counts: of a fold, of the head itself.
-FOLD_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-7
+FOLD_TOLERANCE, FINAL_TOLERANCE = 3e-5, 1e-7
+#: Below this mean of p (1 - p) the preconditioner does not follow.
+LEAST_CURVATURE = 1e-3
 #: Columns (or rows) of the descriptors that the Gram matrix takes in at a time, so that they may lie on disk.
 GRAM_COLUMNS = 8192
 #: Directions with less than this share of the largest variance are rounding.
@@ -100,9 +102,13 @@ def _solve(
         Weights like ``start``.
     """
     problems, classes = start.shape[1:]
-    # Boehning's bound: the Hessian is below z^T z / 2n + strength; in scaled variables it is near the identity.
-    scale = (variances / (2 * len(z)) + strength).rsqrt()
-    scales = torch.cat((scale, torch.full((1,), 2.0**0.5, dtype=z.dtype))).view(-1, 1, 1)
+    # The Hessian's diagonal with the mean of p (1 - p) at the start in place of each image's own; in scaled variables
+    # it is near the identity.
+    logits = (z @ start[:-1].flatten(1)).view(-1, problems, classes) + start[-1]
+    p = logits.softmax(-1)
+    curvature = ((p * (1 - p)) * shares.unsqueeze(-1)).sum(0).clamp_min(LEAST_CURVATURE)
+    scales = ((variances / len(z)).view(-1, 1, 1) * curvature + strength).rsqrt()
+    scales = torch.cat((scales, curvature.rsqrt().unsqueeze(0)))
     scaled = (start / scales).requires_grad_()
     optimiser = torch.optim.LBFGS(
         [scaled],

@@ -1,0 +1,147 @@
+"""``mgcap evaluate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mgcap.assets import atomic_path
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.errors import DataError
+
+if TYPE_CHECKING:
+    from mgcap.data.folders import SceneFolder
+    from mgcap.data.splits import Split
+
+
+@guarded
+def evaluate(
+    scenes: o.Data,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and the report.")] = Path("evaluation"),
+    model: Annotated[Path | None, typer.Option(help="Test this saved model on all of the images instead.")] = None,
+    train_ratio: Annotated[float, typer.Option(help="Training part of each class.")] = 0.8,
+    shots: Annotated[
+        str | None, typer.Option(help="Few-shot: so many training images per class, as 1,5,10,20, each a study.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")] = 10,
+    splits: Annotated[
+        list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")
+    ] = None,
+    preset: o.Preset = "compact",
+    backbone: o.Backbone = None,
+    granularities: o.Granularities = None,
+    rotations: o.Rotations = None,
+    normalisation: o.Normalisation = None,
+    settings: o.Settings = None,
+    weights: o.Weights = "imagenet",
+    regularisation: o.Regularisation = "auto",
+    seed: o.Seed = 0,
+    engine: o.Engine = "auto",
+    device: o.Device = "auto",
+    cache: o.Cache = True,
+    json_file: o.Json = None,
+) -> None:
+    """Accuracy over seeded, stratified splits, as papers report it; or of a saved model on a folder.
+
+    A killed study goes on where it stopped when the same command is given again.
+
+    Example: mgcap evaluate scenes/ --train-ratio 0.8 --runs 10 --out evaluation
+    """
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.evaluation.protocol import Study
+
+    check_writable(out / "summary.json")
+    if model is not None:
+        _finish(_test_model(model, scenes, out, engine, device), json_file, out)
+        return
+    given = o.configuration(backbone, granularities, rotations, normalisation, settings)
+    classifier = SceneClassifier(
+        preset,
+        weights=weights,
+        engine=engine,
+        device=device,
+        regularisation=o.strength(regularisation),
+        seed=seed,
+        cache=cache,
+        progress=bars,
+        **given,
+    )
+    folder = open_folder(scenes)
+    words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
+    if shots is None:
+        study = Study(classifier, folder, _splits(folder, splits, float(train_ratio), runs, seed), out, bars)
+        summary = study.run()
+        for _, error in study.skipped:
+            words.print(f"passed over: {error}", markup=False)
+        _finish(summary, json_file, out)
+        return
+    few: dict[str, Any] = {}
+    for count in _counts(shots):
+        study = Study(classifier, folder, _splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
+        few[str(count)] = study.run()
+        words.print(f"{count} per class: {_headline(few[str(count)])}")
+    report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
+    with atomic_path(out / "summary.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=1) + "\n")
+    o.write_json(json_file, report)
+
+
+def _counts(shots: str) -> list[int]:
+    try:
+        counts = [int(part) for part in shots.split(",")]
+    except ValueError:
+        counts = []
+    if not counts or min(counts) < 1:
+        raise DataError(f"--shots takes numbers of training images per class such as 1,5,10,20, not '{shots}'")
+    return counts
+
+
+def _splits(folder: SceneFolder, files: list[Path] | None, part: float | int, runs: int, seed: int) -> list[Split]:
+    from mgcap.data.folders import content_hashes
+    from mgcap.data.splits import make_split, read_split
+
+    if files:
+        return [read_split(file, folder) for file in files]
+    with bars("Looking for copies", len(folder)) as step:
+        marks = content_hashes(folder.paths, lambda: step(1))
+    return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    spread = "" if summary["std"] is None else f" +- {summary['std']:.2f}"
+    return f"{summary['mean']:.2f}{spread} %"
+
+
+def _finish(summary: dict[str, Any], json_file: str | None, out: Path) -> None:
+    means = summary["means"]
+    runs = f"{len(summary['runs'])} runs of {summary['test_images']} test images"
+    words.print(f"accuracy {_headline(summary)} ({runs})")
+    words.print(
+        f"macro F1 {means['macro_f1']:.2f} %, kappa {means['kappa']:.4f}, calibration error {means['ece']:.2f} %"
+        + (f" ({means['ece_calibrated']:.2f} % with the temperature)" if means["ece_calibrated"] is not None else "")
+    )
+    words.print(f"results: {out}")
+    o.write_json(json_file, summary)
+    if json_file != "-":
+        for name, value in summary["per_class_accuracy"].items():
+            data.print(f"{value:6.2f}  {name}", markup=False)
+
+
+def _test_model(path: Path, scenes: Path, out: Path, engine: str, device: str) -> dict[str, Any]:
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.evaluation.protocol import evaluate_model
+
+    classifier = SceneClassifier.load(path, device, engine, bars)
+    skipped: list[str] = []
+    summary = evaluate_model(classifier, open_folder(scenes, minimum_classes=1), lambda i, e: skipped.append(str(e)))
+    for line in skipped:
+        words.print(f"passed over: {line}", markup=False)
+    with atomic_path(out / "summary.json") as temporary:
+        temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    return summary

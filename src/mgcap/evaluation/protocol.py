@@ -1,0 +1,277 @@
+"""The paper's protocol: the same configuration on several seeded splits, one pass over the images for all of them.
+
+Everything that is fitted (PCA, head, its regularisation, temperature) sees the training images of its own run alone.
+The int8 calibration serves all runs, so it looks at images that every run trains on, or, if there are too few of
+those, at drawn scenes. Each run is a file, written when it is done: a killed study goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mgcap._version import __version__
+from mgcap.assets import atomic_path
+from mgcap.classifier import SceneClassifier
+from mgcap.data.cache import FeatureCache
+from mgcap.data.folders import SceneFolder
+from mgcap.data.splits import Split, write_split
+from mgcap.data.stream import Item, OnError
+from mgcap.data.synthetic import CLASSES, draw_scene
+from mgcap.errors import DataError, ImageError
+from mgcap.evaluation.metrics import fit_temperature, score
+from mgcap.model import MGCAP
+from mgcap.progress import Progress, silent
+from mgcap.training.extraction import Extractor, Variant
+from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
+from mgcap.training.softmax import HeadSolver
+
+Run = dict[str, Any]
+
+#: With fewer images that every run trains on, int8 is calibrated on drawn scenes.
+COMMON_IMAGES = 16
+
+
+def calibration_items(folder: SceneFolder, splits: Sequence[Split]) -> list[Item]:
+    """Images to calibrate int8 on, none of which any run tests."""
+    common = sorted(set.intersection(*(set(split.train) for split in splits)))
+    if len(common) >= COMMON_IMAGES:
+        return [folder.paths[i] for i in common]
+    return [draw_scene(CLASSES[i % len(CLASSES)], 0, i, 256) for i in range(64)]
+
+
+class Study:
+    """Runs of one configuration on several splits of a folder.
+
+    Args:
+        classifier: Says configuration, weights, engine and regularisation; it is not fitted.
+        folder: The images.
+        splits: One for each run.
+        out: Where runs and tables go; a study that was begun there goes on.
+        progress: Where to report.
+
+    Raises:
+        DataError: If ``out`` holds another study.
+    """
+
+    def __init__(
+        self,
+        classifier: SceneClassifier,
+        folder: SceneFolder,
+        splits: Sequence[Split],
+        out: Path,
+        progress: Progress = silent,
+    ) -> None:
+        self.classifier, self.folder, self.splits, self.out = classifier, folder, list(splits), out
+        self.progress = progress
+        self.config = classifier.configuration(len(folder.classes))
+        self.skipped: list[tuple[int, ImageError]] = []
+        marks = [(folder.relative(path), path.stat().st_size) for path in folder.paths]
+        self.identity = {
+            "configuration": self.config.model_dump(mode="json"),
+            "weights": str(classifier.weights),
+            "engine": classifier.engine,
+            "regularisation": classifier.regularisation,
+            "images": hashlib.sha256(repr(marks).encode()).hexdigest(),
+            "splits": hashlib.sha256(repr([(s.train, s.test) for s in splits]).encode()).hexdigest(),
+        }
+        file = out / "study.json"
+        if file.exists():
+            try:
+                kept = json.loads(file.read_text())["identity"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{file} cannot be read; remove it, or give another --out") from error
+            if kept != self.identity:
+                changed = ", ".join(key for key in self.identity if kept.get(key) != self.identity[key])
+                raise DataError(f"{out} holds a study with other {changed}; give another --out")
+
+    def run(self) -> dict[str, Any]:
+        """Do the runs that are missing and return the summary."""
+        begin = time.perf_counter()
+        runs = {number: run for number in range(len(self.splits)) if (run := self._read(number))}
+        if len(runs) < len(self.splits):
+            self.out.mkdir(parents=True, exist_ok=True)
+            _write_json(self.out / "study.json", {"identity": self.identity})
+            for number, split in enumerate(self.splits):
+                write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
+            self._compute(runs)
+        summary = self.summary([runs[number] for number in sorted(runs)])
+        summary["seconds"] = time.perf_counter() - begin
+        _write_json(self.out / "summary.json", summary)
+        return summary
+
+    def _file(self, number: int) -> Path:
+        return self.out / "runs" / f"run-{number:02d}.json"
+
+    def _read(self, number: int) -> Run | None:
+        try:
+            run: Run = json.loads(self._file(number).read_text())
+        except (OSError, ValueError):
+            return None
+        return run
+
+    def _compute(self, runs: dict[int, Run]) -> None:
+        config, items = self.config, self.folder.paths
+        model, backbone = self.classifier.build_model(config)
+        engine = self.classifier.attach_engine(
+            model, lambda: calibration_views(model, calibration_items(self.folder, self.splits))
+        )
+        self.progress.say(f"engine: {engine.name}")
+        variants = [Variant.of(model)]
+        if config.reduction == "pca":
+            groups = [split.train for split in self.splits]
+            with self.progress("Fitting PCA", pca_images(groups)) as step:
+                reductions = fit_reductions(model, items, groups, self.classifier.seed, step)
+            variants = [Variant(config, reduction, (config.rotations,)) for reduction in reductions]
+        cache = FeatureCache(memory=not self.classifier.cache, say=self.progress.say)
+        extractor = Extractor(model, engine.mark, cache, variants)
+        with self.progress("Extracting features", len(items)) as step:
+            keys = extractor.fill(items, lambda i, error: self.skipped.append((i, error)), step)
+        place = {index: row for row, index in enumerate(i for i, key in enumerate(keys) if key)}
+        solver: HeadSolver | None = None
+        with self.progress("Runs", len(self.splits)) as step:
+            step(len(runs))
+            for number, split in enumerate(self.splits):
+                if number in runs:
+                    continue
+                begin = time.perf_counter()
+                if solver is None or len(variants) > 1:
+                    solver = self._solver(model, extractor, keys, number if len(variants) > 1 else 0)
+                runs[number] = self._one(solver, split, place) | {
+                    "run": number,
+                    "engine": engine.name,
+                    "weights": backbone["source"],
+                    "seconds": time.perf_counter() - begin,
+                }
+                _write_json(self._file(number), runs[number])
+                self._table([runs[n] for n in sorted(runs)])
+                self.progress.say(f"run {number}: {runs[number]['accuracy']:.2f} %")
+                step(1)
+
+    def _solver(self, model: MGCAP, extractor: Extractor, keys: Sequence[bytes | None], variant: int) -> HeadSolver:
+        kept = [i for i, key in enumerate(keys) if key]
+        rows = cached_descriptors(model, extractor, [key for key in keys if key], variant)
+        return HeadSolver(rows, [self.folder.targets[i] for i in kept], len(self.folder.classes))
+
+    def _one(self, solver: HeadSolver, split: Split, place: dict[int, int]) -> Run:
+        train = [i for i in split.train if i in place]
+        test = [i for i in split.test if i in place]
+        if not test:
+            raise DataError("none of the test images could be read")
+        lost = set(range(len(self.folder.classes))) - {self.folder.targets[i] for i in train}
+        if lost:
+            raise DataError(f"no training image of class '{self.folder.classes[min(lost)]}' could be read")
+        strengths = self.classifier.strengths()
+        solution = solver.solve([place[i] for i in train], strengths, seed=self.classifier.seed)
+        rows = [place[i] for i in train]
+        temperature = (
+            fit_temperature(solution.cv_logits, solver.targets[rows]) if solution.cv_logits is not None else 1.0
+        )
+        logits = solver.logits(solution, [place[i] for i in test])
+        targets = solver.targets[[place[i] for i in test]]
+        scores = score(logits, targets, len(self.folder.classes), temperature)
+        probability = (logits.double() / temperature).softmax(1)
+        confidence, labels = probability.max(1)
+        names = self.folder.classes
+        wrong = [
+            {
+                "path": self.folder.relative(self.folder.paths[test[k]]),
+                "truth": names[int(targets[k])],
+                "predicted": names[int(labels[k])],
+                "probability": float(confidence[k]),
+            }
+            for k in np.flatnonzero((labels != targets).numpy()).tolist()
+        ]
+        best = solution.cv_accuracy.get(solution.regularisation)
+        return {
+            **asdict(scores),
+            "train_images": len(train),
+            "test_images": len(test),
+            "regularisation": solution.regularisation,
+            "cross_validated_accuracy": None if best is None else 100 * best,
+            "wrong": sorted(wrong, key=lambda w: -float(str(w["probability"]))),
+        }
+
+    def _table(self, runs: Sequence[Run]) -> None:
+        """One row per run as CSV."""
+        fields = ["run", "train_images", "test_images", "accuracy", "macro_f1", "kappa", "ece", "ece_calibrated"]
+        fields += ["temperature", "loss", "regularisation", "cross_validated_accuracy", "seconds"]
+        with atomic_path(self.out / "runs.csv") as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, fields, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in run.items()} for run in runs)
+
+    def summary(self, runs: Sequence[Run]) -> dict[str, Any]:
+        """Means and standard deviations over runs, per-class accuracy and the sum of the confusion matrices."""
+        return summarise(runs, self.folder.classes) | {"configuration": self.identity["configuration"]}
+
+
+def summarise(runs: Sequence[Run], classes: Sequence[str]) -> dict[str, Any]:
+    """Means and standard deviations over runs, per-class accuracy and the sum of the confusion matrices."""
+    columns = ("accuracy", "macro_f1", "kappa", "ece", "ece_calibrated", "loss", "cross_validated_accuracy")
+    means, spreads = {}, {}
+    for column in columns:
+        values = [run[column] for run in runs if run.get(column) is not None]
+        means[column] = float(np.mean(values)) if values else None
+        spreads[column] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    per_class = np.array([run["per_class"] for run in runs], dtype=float)
+    valid = ~np.isnan(per_class)
+    shares = np.divide(np.where(valid, per_class, 0).sum(0), valid.sum(0), where=valid.any(0), out=per_class[0] * 0)
+    return {
+        "mean": means["accuracy"],
+        "std": spreads["accuracy"],
+        "runs": [run["accuracy"] for run in runs],
+        "means": means,
+        "stds": spreads,
+        "classes": list(classes),
+        "per_class_accuracy": dict(zip(classes, shares.tolist(), strict=True)),
+        "confusion": np.sum([run["confusion"] for run in runs], axis=0).tolist(),
+        "train_images": runs[0]["train_images"],
+        "test_images": runs[0]["test_images"],
+        "engine": runs[0]["engine"],
+        "weights": runs[0]["weights"],
+        "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
+    }
+
+
+def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> dict[str, Any]:
+    """The same numbers for a fitted model on all images of a folder, whose classes must be among the model's.
+
+    Raises:
+        DataError: If the folder has a class that the model does not know, or no image can be read.
+    """
+    known = [str(name) for name in classifier.classes_]
+    strange = [name for name in folder.classes if name not in known]
+    if strange:
+        raise DataError(f"the model does not know the class '{strange[0]}'; it knows {', '.join(known)}")
+    begin = time.perf_counter()
+    kept, probabilities = classifier.predict_readable(folder.paths, on_error)
+    if not kept:
+        raise DataError("none of the images could be read")
+    targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
+    logits = torch.from_numpy(probabilities).clamp_min(1e-300).log()
+    run = asdict(score(logits, targets, len(known))) | {
+        "train_images": classifier.provenance_.get("images"),
+        "test_images": len(kept),
+        "engine": classifier.engine_.name,
+        "weights": classifier.backbone_["source"],
+    }
+    run["ece_calibrated"] = None
+    summary = summarise([run], known)
+    configuration = classifier.model_.config.model_dump(mode="json")
+    return summary | {"configuration": configuration, "seconds": time.perf_counter() - begin}
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mgcap.evaluation.metrics import expected_calibration_error, fit_temperature, score
+
+
+def test_known_numbers() -> None:
+    logits = torch.tensor([[9.0, 0, 0], [9, 0, 0], [0, 9, 0], [0, 0, 9], [0, 0, 9], [9, 0, 0]])
+    scores = score(logits, torch.tensor([0, 0, 1, 2, 2, 1]), 3)
+    assert scores.accuracy == pytest.approx(100 * 5 / 6)
+    assert scores.per_class == pytest.approx((100, 50, 100))
+    assert scores.confusion == ((2, 0, 0), (1, 1, 0), (0, 0, 2))
+    assert scores.macro_f1 == pytest.approx(100 * (4 / 5 + 2 / 3 + 1) / 3)
+    expected = (3 * 2 + 1 * 2 + 2 * 2) / 36  # agreement by chance
+    assert scores.kappa == pytest.approx((5 / 6 - expected) / (1 - expected))
+
+
+def test_a_class_without_test_images_has_no_accuracy() -> None:
+    scores = score(torch.eye(3)[:2] * 5, torch.tensor([0, 1]), 3)
+    assert scores.accuracy == 100 and math.isnan(scores.per_class[2])
+
+
+def test_calibration_error_by_hand() -> None:
+    probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
+    # two sure ones, one of them wrong: |0.9 - 0.5|; two unsure ones, both right: |0.6 - 1|
+    assert expected_calibration_error(probabilities, torch.tensor([0, 1, 0, 0])) == pytest.approx(40)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.2, 5))
+def test_the_temperature_is_found_again(temperature: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(4000, 5, generator=generator).double()
+    targets = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    assert fit_temperature(logits * temperature, targets) == pytest.approx(temperature, rel=0.1)
+
+
+def test_perfect_logits_have_a_finite_temperature() -> None:
+    temperature = fit_temperature(torch.eye(3) * 10, torch.arange(3))
+    assert 0 < temperature < 1

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgcap import SceneClassifier
+from mgcap.data.folders import open_folder
+from mgcap.data.splits import Split, make_split
+from mgcap.errors import DataError
+from mgcap.evaluation import protocol
+from mgcap.evaluation.protocol import Study, calibration_items
+from mgcap.training.extraction import Extractor
+from tests.conftest import TINY
+
+
+def _study(scenes: Path, out: Path, runs: int = 3, **changes: object) -> Study:
+    folder = open_folder(scenes)
+    splits = [make_split(folder.targets, 0.5, seed) for seed in range(runs)]
+    return Study(SceneClassifier(**{**TINY, **changes}), folder, splits, out)
+
+
+def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Path) -> None:
+    """One pass for all splits gives what training on each split alone gives."""
+    study = _study(scenes, tmp_path)
+    summary = study.run()
+    folder = study.folder
+    for split, accuracy in zip(study.splits, summary["runs"], strict=True):
+        train, test = folder.subset(split.train), folder.subset(split.test)
+        alone = SceneClassifier(**TINY).fit(train.paths, train.labels)
+        assert accuracy == pytest.approx(100 * alone.score(test.paths, test.labels), abs=100 / len(test) + 1e-9)
+    assert summary["mean"] == pytest.approx(np.mean(summary["runs"]))
+    assert summary["std"] == pytest.approx(np.std(summary["runs"], ddof=1))
+    assert np.sum(summary["confusion"]) == 3 * summary["test_images"]
+    with (tmp_path / "runs.csv").open() as file:
+        assert [row["run"] for row in csv.DictReader(file)] == ["0", "1", "2"]
+    assert len(list((tmp_path / "splits").glob("*.csv"))) == 3
+
+
+def test_a_killed_study_goes_on(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _study(scenes, tmp_path / "whole").run()
+    _study(scenes, tmp_path / "killed").run()
+    (tmp_path / "killed" / "runs" / "run-01.json").unlink()
+    seen: list[int] = []
+    one = Study._one
+    monkeypatch.setattr(Study, "_one", lambda self, *rest: seen.append(1) or one(self, *rest))
+    assert _study(scenes, tmp_path / "killed").run()["runs"] == whole["runs"] and len(seen) == 1
+    monkeypatch.setattr(Extractor, "__init__", None)  # nothing is computed when all is there
+    assert _study(scenes, tmp_path / "killed").run()["runs"] == whole["runs"]
+
+
+def test_another_study_is_not_written_over(scenes: Path, tmp_path: Path) -> None:
+    _study(scenes, tmp_path).run()
+    with pytest.raises(DataError, match="other configuration"):
+        _study(scenes, tmp_path, rotations=1)
+    with pytest.raises(DataError, match="other splits"):
+        _study(scenes, tmp_path, runs=2)
+    (tmp_path / "study.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read"):
+        _study(scenes, tmp_path)
+
+
+def test_labels_that_mean_nothing_give_chance(tmp_path: Path) -> None:
+    """No way for a test label to reach training: on noise the accuracy is that of guessing."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "noise" / name).mkdir(parents=True)
+        for index in range(40):
+            Image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(
+                tmp_path / "noise" / name / f"{index}.png"
+            )
+    summary = _study(tmp_path / "noise", tmp_path / "out", runs=4).run()
+    assert 30 < summary["mean"] < 70
+
+
+def test_int8_is_calibrated_on_images_that_no_run_tests(scenes: Path) -> None:
+    folder = open_folder(scenes)
+    everything = tuple(range(len(folder)))
+    splits = [Split(everything[:20], everything[20:]), Split(everything[2:22], everything[:2] + everything[22:])]
+    assert calibration_items(folder, splits) == list(folder.paths[2:20])
+    drawn = calibration_items(
+        folder, [Split(everything[:12], everything[12:]), Split(everything[12:], everything[:12])]
+    )
+    assert len(drawn) == 64 and isinstance(drawn[0], np.ndarray)
+
+
+def test_a_model_on_a_folder(scenes: Path, tmp_path: Path) -> None:
+    folder = open_folder(scenes)
+    model = SceneClassifier(**TINY).fit(folder.paths, folder.labels)
+    summary = protocol.evaluate_model(model, folder, lambda i, e: None)
+    assert summary["mean"] == pytest.approx(100 * model.score(folder.paths, folder.labels))
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "a.png").write_bytes(folder.paths[0].read_bytes())
+    with pytest.raises(DataError, match="does not know the class 'strange'"):
+        protocol.evaluate_model(model, open_folder(tmp_path, 1), lambda i, e: None)
+
+
+def test_json_is_what_was_promised(scenes: Path, tmp_path: Path) -> None:
+    _study(scenes, tmp_path, runs=1).run()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert {"mean", "std", "runs", "per_class_accuracy", "confusion", "configuration", "versions"} <= set(summary)
+    assert summary["std"] is None
