@@ -28,6 +28,7 @@ from mgcap.data.folders import open_folder
 from mgcap.data.stream import image_batches
 from mgcap.embedding import gaussian_embedding, normalise_features
 from mgcap.engines import openvino
+from mgcap.engines.torch import keep_freed_memory
 from mgcap.evaluation.speed import drawn_images, random_model
 from mgcap.pooling import canonical_max
 from mgcap.training.frozen import calibration_views
@@ -37,16 +38,15 @@ from mgcap.weights import load_weights
 CONFIG = MGCAPConfig(preset="paper", share_granularities=True, granularities=(1.0,))
 
 
-def in_turns(contenders: dict[str, Callable[[], Any]], repeats: int = 5) -> None:
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for repeat in range(repeats + 1):
-        for name, run in contenders.items():
+def measure(contenders: dict[str, Callable[[], Any]], repeats: int = 9) -> None:
+    """One after the other: thread pools of different libraries that take turns wait for each other."""
+    for name, run in contenders.items():
+        times = []
+        for _ in range(repeats + 2):
             start = time.perf_counter()
             run()
-            if repeat:
-                times[name].append(time.perf_counter() - start)
-    for name, values in times.items():
-        print(f"{name}: {1e3 * statistics.median(values):.2f} ms", flush=True)
+            times.append(time.perf_counter() - start)
+        print(f"{name}: {1e3 * statistics.median(times[2:]):.2f} ms", flush=True)
 
 
 def requests() -> None:
@@ -65,10 +65,11 @@ def requests() -> None:
 
         return features
 
-    in_turns({f"12 views in requests of {size}, 2 at once": run(size) for size in (1, 2, 3, 4, 6, 12)})
+    measure({f"12 views in requests of {size}, 2 at once": run(size) for size in (1, 2, 3, 4, 6, 12)})
 
 
 def embedding() -> None:
+    keep_freed_memory()
     features = normalise_features(torch.randn(12, 512, 196))
     matrices = gaussian_embedding(features)
     first = np.asfortranarray(features[0].numpy().T)
@@ -82,7 +83,7 @@ def embedding() -> None:
         trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
         return matrix + (1e-4 * trace)[..., None, None] * torch.eye(matrix.shape[-1])
 
-    in_turns(
+    measure(
         {
             "12 Gaussian matrices, put together from blocks": copies,
             "12 Gaussian matrices, one product of homogeneous features": lambda: gaussian_embedding(features),

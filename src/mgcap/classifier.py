@@ -141,7 +141,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lost = sorted(set(range(len(classes))) - set(kept_targets.tolist()))
         if lost:
             raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
-        rows = cached_descriptors(model, extractor, list(keys.values()))
+        rows = cached_descriptors(extractor, list(keys.values()))
         with self.progress("Solving the head", None):
             head = solve_head(rows, kept_targets.tolist(), len(classes), self.strengths(), seed=self.seed)
         with torch.no_grad():

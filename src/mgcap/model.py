@@ -85,20 +85,11 @@ class MGCAP(nn.Module):
 
     def descriptor_of(self, pooled: Tensor) -> Tensor:
         """The descriptor from the pooled matrices ``[B, S, D, D]`` of the granularities."""
-        c = self.config
-        fused = pooling.fuse(pooled, c.fusion, c.fusion_norm)
-        return head.descriptor_vector(self.normalise(fused), c.vector, c.signed_root)
+        return describe(pooled, self.config)
 
     def normalise(self, matrix: Tensor) -> Tensor:
         """The spectral layer, in float32 at least."""
-        c = self.config
-        if c.normalisation == "bilinear":
-            return matrix
-        with torch.autocast(matrix.device.type, enabled=False):
-            matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
-            if c.normalisation == "log":
-                return spectral.matrix_log(matrix, c.clip, c.gradient)
-            return spectral.matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method)
+        return normalise_spectrum(matrix, self.config)
 
     @torch.no_grad()
     def canonical(self, images: Tensor) -> Canonical:
@@ -159,3 +150,21 @@ def embed_features(features: Tensor, config: MGCAPConfig, reduction: Reduction) 
     features = normalise_features(reduction(features), config.feature_norm)
     embedding = gaussian_embedding if config.embedding == "gaussian" else covariance
     return embedding(features, config.ridge, config.unbiased)
+
+
+def normalise_spectrum(matrix: Tensor, config: MGCAPConfig) -> Tensor:
+    """The spectral layer of a configuration, in float32 at least."""
+    c = config
+    if c.normalisation == "bilinear":
+        return matrix
+    with torch.autocast(matrix.device.type, enabled=False):
+        matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
+        if c.normalisation == "log":
+            return spectral.matrix_log(matrix, c.clip, c.gradient)
+        return spectral.matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method)
+
+
+def describe(pooled: Tensor, config: MGCAPConfig) -> Tensor:
+    """The descriptor of a configuration from the pooled matrices ``[B, S, D, D]`` of its granularities."""
+    fused = pooling.fuse(pooled, config.fusion, config.fusion_norm)
+    return head.descriptor_vector(normalise_spectrum(fused, config), config.vector, config.signed_root)

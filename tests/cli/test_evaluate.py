@@ -11,7 +11,7 @@ def test_ten_splits_in_miniature(scenes: Path, tmp_path: Path) -> None:
     report = json.loads(run("evaluate", scenes, *options, "--json", "-").stdout)
     assert len(report["runs"]) == 2 and 0 <= report["mean"] <= 100
     again = run("evaluate", scenes, *options)
-    assert "accuracy" in again.stderr and "harbour" in again.stdout or "river" in again.stdout
+    assert "accuracy" in again.stderr and again.stdout.count("\n") == 4
     splits = [option for n in range(2) for option in ("--splits", tmp_path / "splits" / f"run-0{n}.csv")]
     repeated = run("evaluate", scenes, *splits, "--out", tmp_path / "again", "--json", "-", *SMALL)
     assert json.loads(repeated.stdout)["runs"] == report["runs"]
@@ -29,4 +29,4 @@ def test_a_saved_model(scenes: Path, tmp_path: Path) -> None:
     run("train", scenes, "--out", tmp_path / "m.mgcap", *SMALL)
     done = run("evaluate", scenes, "--model", tmp_path / "m.mgcap", "--out", tmp_path / "e", "--json", "-")
     assert json.loads(done.stdout)["test_images"] == 24
-    assert "no file" in sentence("evaluate", scenes, "--model", tmp_path / "none.mgcap", "--out", tmp_path / "e")
+    assert "none.mgcap" in sentence("evaluate", scenes, "--model", tmp_path / "none.mgcap", "--out", tmp_path / "e")

@@ -26,7 +26,7 @@ def _study(scenes: Path, out: Path, runs: int = 3, **changes: object) -> Study:
 def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Path) -> None:
     """One pass for all splits gives what training on each split alone gives."""
     study = _study(scenes, tmp_path)
-    summary = study.run()
+    (summary,) = study.run().values()
     folder = study.folder
     for split, accuracy in zip(study.splits, summary["runs"], strict=True):
         train, test = folder.subset(split.train), folder.subset(split.test)
@@ -41,15 +41,15 @@ def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Pa
 
 
 def test_a_killed_study_goes_on(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _study(scenes, tmp_path / "whole").run()
+    whole = _study(scenes, tmp_path / "whole").run()["run"]
     _study(scenes, tmp_path / "killed").run()
     (tmp_path / "killed" / "runs" / "run-01.json").unlink()
     seen: list[int] = []
     one = Study._one
     monkeypatch.setattr(Study, "_one", lambda self, *rest: seen.append(1) or one(self, *rest))
-    assert _study(scenes, tmp_path / "killed").run()["runs"] == whole["runs"] and len(seen) == 1
+    assert _study(scenes, tmp_path / "killed").run()["run"]["runs"] == whole["runs"] and len(seen) == 1
     monkeypatch.setattr(Extractor, "__init__", None)  # nothing is computed when all is there
-    assert _study(scenes, tmp_path / "killed").run()["runs"] == whole["runs"]
+    assert _study(scenes, tmp_path / "killed").run()["run"]["runs"] == whole["runs"]
 
 
 def test_another_study_is_not_written_over(scenes: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_labels_that_mean_nothing_give_chance(tmp_path: Path) -> None:
             Image.fromarray(rng.integers(0, 255, (40, 40, 3), np.uint8)).save(
                 tmp_path / "noise" / name / f"{index}.png"
             )
-    summary = _study(tmp_path / "noise", tmp_path / "out", runs=4).run()
+    summary = _study(tmp_path / "noise", tmp_path / "out", runs=4).run()["run"]
     assert 30 < summary["mean"] < 70
 
 
@@ -105,3 +105,34 @@ def test_json_is_what_was_promised(scenes: Path, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert {"mean", "std", "runs", "per_class_accuracy", "confusion", "configuration", "versions"} <= set(summary)
     assert summary["std"] is None
+
+
+def test_settings_share_one_pass_and_agree_with_studies_of_their_own(scenes: Path, tmp_path: Path) -> None:
+    folder = open_folder(scenes)
+    splits = [make_split(folder.targets, 0.5, seed) for seed in range(2)]
+    classifier = SceneClassifier(**{**TINY, "rotations": 4, "granularities": (1.0, 0.8), "reduction": "none", "channels": None})
+    base = classifier.configuration(len(folder.classes))
+    settings = {
+        "base": base,
+        "two": base.replace(rotations=2),
+        "small": base.replace(granularities=(0.8,)),
+        "raw": base.replace(activated=False),
+        "mean": base.replace(rotation_pooling="mean"),
+        "log": base.replace(normalisation="log"),
+        "covariance": base.replace(embedding="covariance"),
+    }
+    together = Study(classifier, folder, splits, tmp_path / "all", settings=settings).run()
+    for name, config in settings.items():
+        given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
+        alone = SceneClassifier(**{**TINY, **given})
+        (own,) = Study(alone, folder, splits, tmp_path / name).run().values()
+        assert together[name]["runs"] == pytest.approx(own["runs"], abs=100 / own["test_images"] + 1e-9), name
+
+
+def test_settings_that_need_other_views_are_refused(scenes: Path, tmp_path: Path) -> None:
+    folder = open_folder(scenes)
+    classifier = SceneClassifier(**TINY)
+    base = classifier.configuration(4)
+    for other in (base.replace(size=96), base.replace(rotations=3)):
+        with pytest.raises(DataError, match="cannot share"):
+            Study(classifier, folder, [], tmp_path, settings={"a": base, "b": other})

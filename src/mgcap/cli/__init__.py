@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli import bench, cache, datasets, demo, doctor, evaluate, predict, train, weights
+from mgcap.cli import ablate, bench, cache, datasets, demo, doctor, evaluate, predict, train, weights
 from mgcap.cli.console import set_debug
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
+app.command("ablate")(ablate.ablate)
 app.command("predict")(predict.predict)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,10 +12,6 @@ from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError
-
-if TYPE_CHECKING:
-    from mgcap.data.folders import SceneFolder
-    from mgcap.data.splits import Split
 
 
 @guarded
@@ -28,9 +24,7 @@ def evaluate(
         str | None, typer.Option(help="Few-shot: so many training images per class, as 1,5,10,20, each a study.")
     ] = None,
     runs: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")] = 10,
-    splits: Annotated[
-        list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")
-    ] = None,
+    splits: o.Splits = None,
     preset: o.Preset = "compact",
     backbone: o.Backbone = None,
     granularities: o.Granularities = None,
@@ -74,16 +68,16 @@ def evaluate(
     folder = open_folder(scenes)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     if shots is None:
-        study = Study(classifier, folder, _splits(folder, splits, float(train_ratio), runs, seed), out, bars)
-        summary = study.run()
+        study = Study(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars)
+        (summary,) = study.run().values()
         for _, error in study.skipped:
             words.print(f"passed over: {error}", markup=False)
         _finish(summary, json_file, out)
         return
     few: dict[str, Any] = {}
     for count in _counts(shots):
-        study = Study(classifier, folder, _splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
-        few[str(count)] = study.run()
+        study = Study(classifier, folder, o.make_splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
+        (few[str(count)],) = study.run().values()
         words.print(f"{count} per class: {_headline(few[str(count)])}")
     report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
     with atomic_path(out / "summary.json") as temporary:
@@ -99,17 +93,6 @@ def _counts(shots: str) -> list[int]:
     if not counts or min(counts) < 1:
         raise DataError(f"--shots takes numbers of training images per class such as 1,5,10,20, not '{shots}'")
     return counts
-
-
-def _splits(folder: SceneFolder, files: list[Path] | None, part: float | int, runs: int, seed: int) -> list[Split]:
-    from mgcap.data.folders import content_hashes
-    from mgcap.data.splits import make_split, read_split
-
-    if files:
-        return [read_split(file, folder) for file in files]
-    with bars("Looking for copies", len(folder)) as step:
-        marks = content_hashes(folder.paths, lambda: step(1))
-    return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]
 
 
 def _headline(summary: dict[str, Any]) -> str:

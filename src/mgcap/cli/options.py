@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgcap.assets import atomic_path
-from mgcap.cli.console import parse_settings, words
+from mgcap.cli.console import bars, parse_settings, words
 from mgcap.errors import DataError
+
+if TYPE_CHECKING:
+    from mgcap.data.folders import SceneFolder
+    from mgcap.data.splits import Split
 
 Preset = Annotated[str, typer.Option(help="compact, paper or authors-code.")]
 Backbone = Annotated[str | None, typer.Option(help="vgg16, vgg19, alexnet, resnet18/34/50, resnet50-v1 or timm:NAME.")]
@@ -25,6 +29,7 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
 Regularisation = Annotated[str, typer.Option(help="A number, or auto for cross-validation.")]
 Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
+Splits = Annotated[list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 
@@ -65,3 +70,15 @@ def write_json(target: str | None, report: dict[str, Any]) -> None:
         with atomic_path(Path(target)) as temporary:
             temporary.write_text(text + "\n")
         words.print(f"report: {target}")
+
+
+def make_splits(folder: SceneFolder, files: list[Path] | None, part: float | int, runs: int, seed: int) -> list[Split]:
+    """The splits that were given as files, or seeded ones."""
+    from mgcap.data.folders import content_hashes
+    from mgcap.data.splits import make_split, read_split
+
+    if files:
+        return [read_split(file, folder) for file in files]
+    with bars("Looking for copies", len(folder)) as step:
+        marks = content_hashes(folder.paths, lambda: step(1))
+    return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]

@@ -23,6 +23,7 @@ import torch
 from mgcap._version import __version__
 from mgcap.assets import atomic_path
 from mgcap.classifier import SceneClassifier
+from mgcap.config import MGCAPConfig
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
@@ -32,6 +33,7 @@ from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import fit_temperature, score
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
+from mgcap.reduction import Reduction
 from mgcap.training.extraction import Extractor, Variant
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
 from mgcap.training.softmax import HeadSolver
@@ -50,15 +52,31 @@ def calibration_items(folder: SceneFolder, splits: Sequence[Split]) -> list[Item
     return [draw_scene(CLASSES[i % len(CLASSES)], 0, i, 256) for i in range(64)]
 
 
+def network_config(configs: Sequence[MGCAPConfig]) -> MGCAPConfig:
+    """The configuration of one pass that serves all of these: every granularity, the most rotations."""
+    first = configs[0]
+    rotations = max(c.rotations for c in configs)
+    granularities = tuple(dict.fromkeys(g for c in configs for g in c.granularities))
+    shared = first.replace(
+        rotations=rotations, granularities=granularities, activated=all(c.activated for c in configs)
+    )
+    fields = ("backbone", "layer", "size", "frame", "corners", "field_of_view", "reduction", "channels")
+    for c in configs:
+        if rotations % c.rotations or any(getattr(c, name) != getattr(first, name) for name in fields):
+            raise DataError("these configurations cannot share one pass over the views")
+    return shared
+
+
 class Study:
-    """Runs of one configuration on several splits of a folder.
+    """Runs of one or several configurations on the same splits of a folder.
 
     Args:
-        classifier: Says configuration, weights, engine and regularisation; it is not fitted.
+        classifier: Says weights, engine and regularisation, and the configuration if no other is given.
         folder: The images.
         splits: One for each run.
         out: Where runs and tables go; a study that was begun there goes on.
         progress: Where to report.
+        settings: Configurations by name; they must agree in network and frame.
 
     Raises:
         DataError: If ``out`` holds another study.
@@ -71,14 +89,16 @@ class Study:
         splits: Sequence[Split],
         out: Path,
         progress: Progress = silent,
+        settings: dict[str, MGCAPConfig] | None = None,
     ) -> None:
         self.classifier, self.folder, self.splits, self.out = classifier, folder, list(splits), out
         self.progress = progress
-        self.config = classifier.configuration(len(folder.classes))
+        self.settings = settings or {"run": classifier.configuration(len(folder.classes))}
+        self.network = network_config(list(self.settings.values()))
         self.skipped: list[tuple[int, ImageError]] = []
         marks = [(folder.relative(path), path.stat().st_size) for path in folder.paths]
         self.identity = {
-            "configuration": self.config.model_dump(mode="json"),
+            "configuration": {name: config.model_dump(mode="json") for name, config in self.settings.items()},
             "weights": str(classifier.weights),
             "engine": classifier.engine,
             "regularisation": classifier.regularisation,
@@ -95,73 +115,105 @@ class Study:
                 changed = ", ".join(key for key in self.identity if kept.get(key) != self.identity[key])
                 raise DataError(f"{out} holds a study with other {changed}; give another --out")
 
-    def run(self) -> dict[str, Any]:
-        """Do the runs that are missing and return the summary."""
+    def run(self) -> dict[str, dict[str, Any]]:
+        """Do the runs that are missing and return the summary of each setting."""
         begin = time.perf_counter()
-        runs = {number: run for number in range(len(self.splits)) if (run := self._read(number))}
-        if len(runs) < len(self.splits):
+        runs = {
+            (name, number): run
+            for name in self.settings
+            for number in range(len(self.splits))
+            if (run := self._read(name, number))
+        }
+        if len(runs) < len(self.splits) * len(self.settings):
             self.out.mkdir(parents=True, exist_ok=True)
             _write_json(self.out / "study.json", {"identity": self.identity})
             for number, split in enumerate(self.splits):
                 write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
             self._compute(runs)
-        summary = self.summary([runs[number] for number in sorted(runs)])
-        summary["seconds"] = time.perf_counter() - begin
-        _write_json(self.out / "summary.json", summary)
-        return summary
+        summaries = {}
+        for name, config in self.settings.items():
+            summary = summarise([runs[name, number] for number in range(len(self.splits))], self.folder.classes)
+            summary["configuration"] = config.model_dump(mode="json")
+            summary["seconds"] = time.perf_counter() - begin
+            summaries[name] = summary
+        _write_json(self.out / "summary.json", summaries if len(summaries) > 1 else summaries[name])
+        return summaries
 
-    def _file(self, number: int) -> Path:
-        return self.out / "runs" / f"run-{number:02d}.json"
+    def _file(self, name: str, number: int) -> Path:
+        return self.out / "runs" / f"{name}-{number:02d}.json"
 
-    def _read(self, number: int) -> Run | None:
+    def _read(self, name: str, number: int) -> Run | None:
         try:
-            run: Run = json.loads(self._file(number).read_text())
+            run: Run = json.loads(self._file(name, number).read_text())
         except (OSError, ValueError):
             return None
         return run
 
-    def _compute(self, runs: dict[int, Run]) -> None:
-        config, items = self.config, self.folder.paths
-        model, backbone = self.classifier.build_model(config)
+    def _compute(self, runs: dict[tuple[str, int], Run]) -> None:
+        items = self.folder.paths
+        model, backbone = self.classifier.build_model(self.network)
         engine = self.classifier.attach_engine(
             model, lambda: calibration_views(model, calibration_items(self.folder, self.splits))
         )
         self.progress.say(f"engine: {engine.name}")
-        variants = [Variant.of(model)]
-        if config.reduction == "pca":
-            groups = [split.train for split in self.splits]
-            with self.progress("Fitting PCA", pca_images(groups)) as step:
-                reductions = fit_reductions(model, items, groups, self.classifier.seed, step)
-            variants = [Variant(config, reduction, (config.rotations,)) for reduction in reductions]
+        variants, number_of = self._variants(model)
         cache = FeatureCache(memory=not self.classifier.cache, say=self.progress.say)
         extractor = Extractor(model, engine.mark, cache, variants)
         with self.progress("Extracting features", len(items)) as step:
             keys = extractor.fill(items, lambda i, error: self.skipped.append((i, error)), step)
-        place = {index: row for row, index in enumerate(i for i, key in enumerate(keys) if key)}
-        solver: HeadSolver | None = None
-        with self.progress("Runs", len(self.splits)) as step:
-            step(len(runs))
-            for number, split in enumerate(self.splits):
-                if number in runs:
-                    continue
-                begin = time.perf_counter()
-                if solver is None or len(variants) > 1:
-                    solver = self._solver(model, extractor, keys, number if len(variants) > 1 else 0)
-                runs[number] = self._one(solver, split, place) | {
-                    "run": number,
-                    "engine": engine.name,
-                    "weights": backbone["source"],
-                    "seconds": time.perf_counter() - begin,
-                }
-                _write_json(self._file(number), runs[number])
-                self._table([runs[n] for n in sorted(runs)])
-                self.progress.say(f"run {number}: {runs[number]['accuracy']:.2f} %")
-                step(1)
-
-    def _solver(self, model: MGCAP, extractor: Extractor, keys: Sequence[bytes | None], variant: int) -> HeadSolver:
         kept = [i for i, key in enumerate(keys) if key]
-        rows = cached_descriptors(model, extractor, [key for key in keys if key], variant)
-        return HeadSolver(rows, [self.folder.targets[i] for i in kept], len(self.folder.classes))
+        place = {index: row for row, index in enumerate(kept)}
+        targets = [self.folder.targets[i] for i in kept]
+        rows = [key for key in keys if key]
+        with self.progress("Runs", len(self.splits) * len(self.settings)) as step:
+            step(len(runs))
+            for name, config in self.settings.items():
+                solver: tuple[int, HeadSolver] | None = None
+                for number, split in enumerate(self.splits):
+                    if (name, number) in runs:
+                        continue
+                    begin = time.perf_counter()
+                    variant = number_of[_matrix_fields(config), number]
+                    if solver is None or solver[0] != variant:
+                        descriptors = cached_descriptors(extractor, rows, variant, config)
+                        solver = variant, HeadSolver(descriptors, targets, len(self.folder.classes))
+                    runs[name, number] = self._one(solver[1], split, place) | {
+                        "run": number,
+                        "engine": engine.name,
+                        "weights": backbone["source"],
+                        "seconds": time.perf_counter() - begin,
+                    }
+                    _write_json(self._file(name, number), runs[name, number])
+                    self._table(runs)
+                    self.progress.say(f"{name} {number}: {runs[name, number]['accuracy']:.2f} %")
+                    step(1)
+
+    def _variants(self, model: MGCAP) -> tuple[list[Variant], dict[tuple[str, int], int]]:
+        """What the pass keeps, and the number of the variant for each kind of matrix and run."""
+        counts: dict[str, set[int]] = {}
+        configs: dict[str, MGCAPConfig] = {}
+        for config in self.settings.values():
+            fields = _matrix_fields(config)
+            counts.setdefault(fields, set()).add(config.rotations)
+            configs.setdefault(fields, config)
+        variants: list[Variant] = []
+        number_of: dict[tuple[str, int], int] = {}
+        fitted: dict[bool, list[Reduction]] = {}
+        groups = [split.train for split in self.splits]
+        for fields, config in configs.items():
+            kept = tuple(sorted(counts[fields]))
+            activates = config.activated and not self.network.activated
+            if config.reduction == "pca" and activates not in fitted:
+                with self.progress("Fitting PCA", pca_images(groups)) as step:
+                    fitted[activates] = fit_reductions(
+                        model, self.folder.paths, groups, self.classifier.seed, step, activates
+                    )
+            own = fitted[activates] if config.reduction == "pca" else [model.reduction]
+            first = len(variants)
+            variants += [Variant(config, reduction, kept) for reduction in own]
+            for number in range(len(self.splits)):
+                number_of[fields, number] = first + (number if len(own) > 1 else 0)
+        return variants, number_of
 
     def _one(self, solver: HeadSolver, split: Split, place: dict[int, int]) -> Run:
         train = [i for i in split.train if i in place]
@@ -202,18 +254,22 @@ class Study:
             "wrong": sorted(wrong, key=lambda w: -float(str(w["probability"]))),
         }
 
-    def _table(self, runs: Sequence[Run]) -> None:
+    def _table(self, runs: dict[tuple[str, int], Run]) -> None:
         """One row per run as CSV."""
-        fields = ["run", "train_images", "test_images", "accuracy", "macro_f1", "kappa", "ece", "ece_calibrated"]
-        fields += ["temperature", "loss", "regularisation", "cross_validated_accuracy", "seconds"]
+        fields = ["setting", "run", "train_images", "test_images", "accuracy", "macro_f1", "kappa", "ece"]
+        fields += ["ece_calibrated", "temperature", "loss", "regularisation", "cross_validated_accuracy", "seconds"]
         with atomic_path(self.out / "runs.csv") as temporary, temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, fields, extrasaction="ignore")
             writer.writeheader()
-            writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in run.items()} for run in runs)
+            for name, number in sorted(runs, key=lambda key: (list(self.settings).index(key[0]), key[1])):
+                row = runs[name, number] | {"setting": name}
+                writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
-    def summary(self, runs: Sequence[Run]) -> dict[str, Any]:
-        """Means and standard deviations over runs, per-class accuracy and the sum of the confusion matrices."""
-        return summarise(runs, self.folder.classes) | {"configuration": self.identity["configuration"]}
+
+def _matrix_fields(config: MGCAPConfig) -> str:
+    """A mark of what pooled matrices depend on besides views and network."""
+    names = {"activated", "feature_norm", "embedding", "unbiased", "ridge", "rotation_pooling"}
+    return json.dumps(config.model_dump(mode="json", include=names), sort_keys=True)
 
 
 def summarise(runs: Sequence[Run], classes: Sequence[str]) -> dict[str, Any]:

@@ -78,3 +78,18 @@ def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
     for axes in (growth, spectral):
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
+
+
+def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
+    """Mean accuracy of each setting with its standard deviation."""
+    figure = new_figure(max(4.5, 0.9 * len(rows) + 1.5), 3.5)
+    axes = figure.subplots()
+    names, means = [row["setting"] for row in rows], [row["mean"] for row in rows]
+    axes.errorbar(names, means, [row["std"] or 0 for row in rows], fmt="o", capsize=4, color=COLOURS[0])
+    for x, row in enumerate(rows):
+        axes.annotate(f"{row['mean']:.2f}", (x, row["mean"]), (8, 0), textcoords="offset points", va="center")
+    axes.set_xlim(-0.5, len(rows) - 0.2)
+    axes.set_ylabel("accuracy, %")
+    axes.set_title(title, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)

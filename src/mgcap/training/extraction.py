@@ -71,9 +71,13 @@ class Variant:
 
     def matrices(self, features: Tensor, network: MGCAPConfig) -> Tensor:
         """Matrices ``[..., D, D]`` of local features ``[..., C, N]`` that a model of configuration ``network`` gave."""
-        if self.config.activated and not network.activated:
+        if self.activates(network):
             features = features.relu()
         return embed_features(features, self.config, self.reduction)
+
+    def activates(self, network: MGCAPConfig) -> bool:
+        """Whether the ReLU is still to be applied to the features of a network of this configuration."""
+        return self.config.activated and not network.activated
 
 
 #: Number of the variant, granularity, number of rotations.

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from mgcap.assets import cache_dir
+from mgcap.config import MGCAPConfig
 from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.openvino import CALIBRATION_VIEWS
 from mgcap.engines.pipeline import images_together, local_features
-from mgcap.model import MGCAP
+from mgcap.head import vector_length
+from mgcap.model import MGCAP, describe
 from mgcap.reduction import FeatureMoments, Reduction
 from mgcap.training.extraction import Extractor, Step, Variant, all_kinds, pooled_matrices
 
@@ -35,10 +37,19 @@ def fit_reductions(
     groups: Sequence[Collection[int]],
     seed: int = 0,
     on_step: Step = lambda n: None,
+    activate: bool = False,
 ) -> list[Reduction]:
     """A PCA for each group of (training) images, fitted on local features of a seeded choice of its members.
 
     Groups choose in the same order, so that those of several splits share most of the images that are looked at.
+
+    Args:
+        model: In evaluation mode.
+        items: Images.
+        groups: Indices of the images that each PCA may see.
+        seed: Seed of the choice.
+        on_step: Is told how many images were done.
+        activate: Apply the ReLU to features that the network gives without it.
     """
     order = np.random.default_rng(seed).permutation(len(items)).tolist()
     chosen = []
@@ -53,6 +64,7 @@ def fit_reductions(
         for granularity in range(len(model.config.granularities)):
             angle = angles[number % len(angles)]
             features = model.features_at(images.to(model.mean.device), granularity, [angle])
+            features = features.relu() if activate else features
             for own, members in zip(moments, chosen, strict=True):
                 if mine := [k for k, index in enumerate(indices) if index in members]:
                     own.add(features[mine])
@@ -87,18 +99,27 @@ def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> lis
 
 @torch.inference_mode()
 def cached_descriptors(
-    model: MGCAP, extractor: Extractor, keys: Sequence[bytes], variant: int = 0, count: int | None = None
+    extractor: Extractor, keys: Sequence[bytes], variant: int = 0, config: MGCAPConfig | None = None
 ) -> Tensor:
     """Descriptors ``[n, d]`` on the CPU of images whose pooled matrices are in the cache.
 
     They lie in a temporary file, which takes no memory that others need, where they are large.
+
+    Args:
+        extractor: Has filled the cache.
+        keys: What it gave.
+        variant: Number of the variant.
+        config: Granularities and rotations (among the extractor's), fusion, spectral layer and vector; by default
+            the model's own.
     """
-    length = model.head.in_features
-    rows = _large(len(keys), length)
-    device = model.head.weight.device
+    config = extractor.model.config if config is None else config
+    own = extractor.model.config.granularities
+    chosen = [own.index(g) for g in config.granularities]
+    rows = _large(len(keys), vector_length(extractor.variants[variant].side, config.vector))
+    device = extractor.model.head.weight.device
     for start in range(0, len(keys), BLOCK):
-        pooled = extractor.pooled(keys[start : start + BLOCK], variant, count)
-        rows[start : start + BLOCK] = model.descriptor_of(pooled.to(device)).cpu()
+        pooled = extractor.pooled(keys[start : start + BLOCK], variant, config.rotations, chosen)
+        rows[start : start + BLOCK] = describe(pooled.to(device), config).cpu()
     return rows
 
 

@@ -1,0 +1,103 @@
+"""``mgcap ablate``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mgcap.assets import atomic_path
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.errors import DataError
+
+
+@guarded
+def ablate(
+    scenes: o.Data,
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables and plots.")] = Path("ablation"),
+    studies: Annotated[
+        str | None, typer.Option(help="Which, as granularities,rotations,normalisation; all by default.")
+    ] = None,
+    train_ratio: Annotated[float, typer.Option(help="Training part of each class.")] = 0.8,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")] = 10,
+    splits: o.Splits = None,
+    preset: o.Preset = "compact",
+    backbone: o.Backbone = None,
+    granularities: o.Granularities = "1.0,0.9,0.8",
+    rotations: o.Rotations = 12,
+    normalisation: o.Normalisation = None,
+    settings: o.Settings = None,
+    weights: o.Weights = "imagenet",
+    regularisation: o.Regularisation = "auto",
+    seed: o.Seed = 0,
+    engine: o.Engine = "auto",
+    device: o.Device = "auto",
+    json_file: o.Json = None,
+) -> None:
+    """The paper's ablation studies, and more, from one extraction of the features.
+
+    A killed study goes on where it stopped when the same command is given again.
+
+    Example: mgcap ablate scenes/ --runs 3 --studies granularities,rotations
+    """
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.evaluation.ablation import ablation_studies, distinct_settings
+    from mgcap.evaluation.protocol import Study
+    from mgcap.report.charts import ablation_chart
+
+    check_writable(out / "summary.json")
+    given = o.configuration(backbone, granularities, rotations, normalisation, settings)
+    classifier = SceneClassifier(
+        preset,
+        weights=weights,
+        engine=engine,
+        device=device,
+        regularisation=o.strength(regularisation),
+        seed=seed,
+        progress=bars,
+        **given,
+    )
+    folder = open_folder(scenes)
+    try:
+        chosen = ablation_studies(
+            classifier.configuration(len(folder.classes)), studies.split(",") if studies else None
+        )
+    except ValueError as wrong:
+        raise DataError(str(wrong)) from wrong
+    distinct, where = distinct_settings(chosen)
+    words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}, {len(distinct)} settings")
+    study = Study(
+        classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars, distinct
+    )
+    summaries = study.run()
+    for _, error in study.skipped:
+        words.print(f"passed over: {error}", markup=False)
+    tables: dict[str, Any] = {}
+    for name, (title, labels) in chosen.items():
+        rows = [{"setting": label, **_figures(summaries[where[name, label]])} for label in labels]
+        tables[name] = rows
+        with atomic_path(out / f"{name}.csv") as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        ablation_chart(title, rows, out / f"{name}.png")
+        if json_file != "-":
+            data.print(title)
+            for row in rows:
+                spread = "" if row["std"] is None else f" +- {row['std']:.2f}"
+                data.print(f"  {row['setting']:>10}  {row['mean']:.2f}{spread}", markup=False)
+    words.print(f"tables and plots: {out}")
+    o.write_json(json_file, tables)
+
+
+def _figures(summary: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "mean": summary["mean"],
+        "std": summary["std"],
+        "cross_validated_mean": summary["means"]["cross_validated_accuracy"],
+        "runs": len(summary["runs"]),
+    }
