@@ -77,6 +77,7 @@ class RowStore:
 
     def __init__(self, folder: Path | None, say: Callable[[str], None] = lambda line: None) -> None:
         self.folder = folder
+        self._writes = folder is not None
         self._say = say
         self._where: dict[bytes, tuple[str, int]] = {}
         self._memory: dict[bytes, tuple[Tensor, Tensor]] = {}
@@ -116,7 +117,7 @@ class RowStore:
     def add(self, keys: Sequence[bytes], rows: Tensor) -> None:
         """Write one chunk of rows ``[n, d]``."""
         packed, scale = pack(rows.float())
-        if self.folder is not None:
+        if self.folder is not None and self._writes:
             name = hashlib.sha256(b"".join(keys)).hexdigest()[:32] + ".safetensors"
             marks = torch.from_numpy(np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1).copy())
             try:
@@ -131,7 +132,7 @@ class RowStore:
                 self._say(
                     f"the feature cache {self.folder.parent} cannot be written, so features stay in memory: {error}"
                 )
-                self.folder = None
+                self._writes = False
         self._memory.update((key, (packed[row], scale[row])) for row, key in enumerate(keys))
 
     def read(self, keys: Sequence[bytes]) -> Tensor:
