@@ -142,3 +142,16 @@ def test_bad_data(folder: SceneFolder, tmp_path: Path) -> None:
 def test_a_class_with_one_image(folder: SceneFolder) -> None:
     model = SceneClassifier(**TINY).fit([folder.paths[0], folder.paths[8], folder.paths[9]], ["a", "b", "b"])
     assert model.predict([folder.paths[0]]).tolist() == ["a"]
+
+
+def test_the_threshold_rejects_about_the_share_that_was_asked_for(scenes: Path) -> None:
+    folder = open_folder(scenes)
+    model = SceneClassifier(**TINY).fit(folder.paths, folder.labels)
+    thresholds = [model.reject_threshold(rate) for rate in (0.01, 0.05, 0.5)]
+    assert thresholds == sorted(thresholds) and 0 < thresholds[0] <= 1
+    for rate in (0, 1, -0.1):
+        with pytest.raises(MgcapError, match="between 0 and 1"):
+            model.reject_threshold(rate)
+    fixed = SceneClassifier(**{**TINY, "regularisation": 1e-6}).fit(folder.paths, folder.labels)
+    with pytest.raises(MgcapError, match="held-out confidence"):
+        fixed.reject_threshold(0.05)

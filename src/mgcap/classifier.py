@@ -31,7 +31,7 @@ from mgcap.training.frozen import (
     pca_images,
     stream_descriptors,
 )
-from mgcap.training.softmax import LAMBDAS, solve_head
+from mgcap.training.softmax import LAMBDAS, HeadSolver
 from mgcap.weight_files import State
 from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file, state_hash
 
@@ -39,6 +39,9 @@ Array = np.ndarray[Any, Any]
 
 #: Prefix of the int8 constants in a model file.
 _INT8 = "int8."
+
+#: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
+_CONFIDENCE = "held_out_confidence_percentiles"
 
 _OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "cache", "progress")
 
@@ -143,7 +146,9 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
         rows = cached_descriptors(extractor, list(keys.values()))
         with self.progress("Solving the head", None):
-            head = solve_head(rows, kept_targets.tolist(), len(classes), self.strengths(), seed=self.seed)
+            solver = HeadSolver(rows, kept_targets.tolist(), len(classes))
+            solution = solver.solve(None, self.strengths(), seed=self.seed)
+            head = solver.head(solution)
         with torch.no_grad():
             model.head.weight.copy_(head.weight)
             model.head.bias.copy_(head.bias)
@@ -164,6 +169,10 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.metrics_: dict[str, Any] = {}
         if self.cv_accuracy_ is not None:
             self.metrics_["cross_validated_head_accuracy_on_training_images"] = self.cv_accuracy_
+        if solution.cv_logits is not None:
+            confidence = solution.cv_logits.double().softmax(1).amax(1)
+            percentiles = torch.quantile(confidence, torch.linspace(0, 1, 101, dtype=torch.float64))
+            self.metrics_[_CONFIDENCE] = [round(value, 6) for value in percentiles.tolist()]
         return self
 
     def strengths(self) -> tuple[float, ...]:
@@ -234,6 +243,21 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         proba = self.predict_proba(images)
         labels: Array = self.classes_[proba.argmax(1)]
         return labels
+
+    def reject_threshold(self, rate: float) -> float:
+        """The largest probability below which an image counts as unknown.
+
+        Args:
+            rate: Share of images of known classes that may be rejected; the threshold is that quantile of the largest
+                probability of the training images while they were held out in cross-validation.
+        """
+        self._fitted()
+        if not 0 < rate < 1:
+            raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
+        percentiles = self.metrics_.get(_CONFIDENCE)
+        if not percentiles:
+            raise MgcapError("this model knows no held-out confidence; train it with --regularisation auto")
+        return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
 
     def score(self, images: Any, labels: Any, sample_weight: Any = None) -> float:
         """Accuracy on images that training should not have seen."""

@@ -63,3 +63,12 @@ def test_bad_models(model: Path, tmp_path: Path, scenes: Path) -> None:
     assert "there is no model file" in sentence("predict", image, "--model", tmp_path / "none.mgcap")
     (tmp_path / "cut.mgcap").write_bytes(model.read_bytes()[:5000])
     assert "truncated" in sentence("predict", image, "--model", tmp_path / "cut.mgcap")
+
+
+def test_what_is_not_sure_enough_is_unknown(scenes: Path, model: Path) -> None:
+    arguments = ["predict", scenes, "--model", model, "--format", "csv"]
+    plain = list(csv.DictReader(io.StringIO(run(*arguments).stdout)))
+    strict = list(csv.DictReader(io.StringIO(run(*arguments, "--reject", 0.99).stdout)))
+    assert "unknown" not in {row["class"] for row in plain} and "unknown" in {row["class"] for row in strict}
+    assert [row["probability"] for row in plain] == [row["probability"] for row in strict]
+    assert "between 0 and 1" in sentence(*arguments, "--reject", 2)

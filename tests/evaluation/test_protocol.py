@@ -110,7 +110,9 @@ def test_json_is_what_was_promised(scenes: Path, tmp_path: Path) -> None:
 def test_settings_share_one_pass_and_agree_with_studies_of_their_own(scenes: Path, tmp_path: Path) -> None:
     folder = open_folder(scenes)
     splits = [make_split(folder.targets, 0.5, seed) for seed in range(2)]
-    classifier = SceneClassifier(**{**TINY, "rotations": 4, "granularities": (1.0, 0.8), "reduction": "none", "channels": None})
+    classifier = SceneClassifier(
+        **{**TINY, "rotations": 4, "granularities": (1.0, 0.8), "reduction": "none", "channels": None}
+    )
     base = classifier.configuration(len(folder.classes))
     settings = {
         "base": base,

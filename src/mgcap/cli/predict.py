@@ -17,6 +17,9 @@ from mgcap.errors import DataError, ImageError
 
 Row = dict[str, Any]
 
+#: The answer of ``--reject`` where the model is not sure enough.
+UNKNOWN = "unknown"
+
 
 def expand(patterns: list[str]) -> list[Path]:
     """Files from files, globs and folders, in the order given; what does not exist is kept, to get its own row."""
@@ -48,6 +51,12 @@ def predict(
         str | None, typer.Option("--format", help="table, csv or json; default: table on a terminal, else csv.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            help="Call an image unknown if it is less sure than this part of held-out training images, as 0.05."
+        ),
+    ] = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -64,6 +73,7 @@ def predict(
         raise DataError(f"--format takes table, csv or json, not '{form}'")
     files = expand(images)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
+    threshold = 0.0 if reject is None else classifier.reject_threshold(reject)
     errors: dict[int, ImageError] = {}
     kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)
     rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]
@@ -71,6 +81,8 @@ def predict(
         order = p.argsort()[::-1][:top]
         best = [{"class": str(classifier.classes_[k]), "probability": round(float(p[k]), 6)} for k in order]
         rows[index] |= {**best[0], "top": best}
+        if best[0]["probability"] < threshold:
+            rows[index]["class"] = UNKNOWN
     for index, error in errors.items():
         rows[index]["error"] = str(error)
     {"csv": _csv, "json": _json, "table": _table}[form](rows)
@@ -87,6 +99,7 @@ def _csv(rows: list[Row]) -> None:
     writer.writerow(("path", "class", "probability", *extra, "error"))
     for row in rows:
         best = [value for entry in row["top"] for value in (entry["class"], f"{entry['probability']:.6f}")]
+        best[:1] = [row["class"]] if best else []
         best += [""] * (2 * max(width, 1) - len(best))
         writer.writerow((row["path"], *best, row["error"] or ""))
 
