@@ -14,15 +14,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from mgcap import bundle as bundles
 from mgcap._version import __version__
-from mgcap.backbones import backbone_spec
 from mgcap.config import MGCAPConfig
 from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, check_items
 from mgcap.engines import Engine, choose_engine, open_engine
 from mgcap.engines.openvino import MISFIT
-from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
+from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
+from mgcap.storage import load_state, restore_model, to_bundle
 from mgcap.training.extraction import Extractor
 from mgcap.training.frozen import (
     cached_descriptors,
@@ -32,13 +32,9 @@ from mgcap.training.frozen import (
     stream_descriptors,
 )
 from mgcap.training.softmax import LAMBDAS, HeadSolver
-from mgcap.weight_files import State
-from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file, state_hash
+from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file
 
 Array = np.ndarray[Any, Any]
-
-#: Prefix of the int8 constants in a model file.
-_INT8 = "int8."
 
 #: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
 _CONFIDENCE = "held_out_confidence_percentiles"
@@ -187,7 +183,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             backbone = {"name": config.backbone, "stock": False, "sha256": "", "source": "random"}
         else:
             found = _find_weights(self.weights, config.backbone, self.progress)
-            _load(model, found.state, found.source)
+            load_state(model, found.state, found.source)
             stock = config.backbone in SOURCES and found.sha256 == SOURCES[config.backbone][0]
             backbone = {"name": config.backbone, "stock": stock, "sha256": found.sha256, "source": found.source}
         return model.to(_device(self.device)), backbone
@@ -268,30 +264,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file (see :mod:`mgcap.bundle`)."""
-        model = self._fitted()
-        tensors = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
-        tensors |= {f"reduction.{name}": tensor for name, tensor in model.reduction.state_dict().items()}
-        backbone = dict(self.backbone_)
-        if not backbone["stock"]:
-            # granularities that share weights in all but name are stored once
-            states = [b.state_dict() for b in model.backbones]
-            if all(state_hash(state) == state_hash(states[0]) for state in states[1:]):
-                states = states[:1]
-            tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
-        quantisation = getattr(self.engine_, "quantisation", {})
-        tensors |= {f"{_INT8}{key}": constants for key, constants in quantisation.items()}
-        c = model.config
-        spec = backbone_spec(c.backbone)
-        preprocessing = {"colour": "RGB in [0, 1]", "mean": spec.mean, "std": spec.std, "size": c.size}
-        saved = bundles.Bundle(
-            config=c,
-            classes=tuple(str(name) for name in self.classes_),
-            backbone=backbone,
-            tensors=tensors,
-            provenance=self.provenance_,
-            metrics=self.metrics_,
-        )
-        bundles.write_bundle(path, saved, preprocessing)
+        self._fitted()
+        bundles.write_bundle(path, *to_bundle(self))
 
     @classmethod
     def load(
@@ -302,25 +276,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = found.config
         given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
         self = cls(config.preset, device=device, engine=engine, progress=progress, **given)
-        model = MGCAP(config).eval().requires_grad_(False)
-        tensors = {name: t for name, t in found.tensors.items() if not name.startswith(_INT8)}
-        int8 = {name.removeprefix(_INT8): t for name, t in found.tensors.items() if name.startswith(_INT8)}
-        if found.backbone.get("stock"):
-            weights = load_weights(config.backbone, progress.say)
-            if weights.sha256 != found.backbone.get("sha256"):
-                raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
-            _load(model, weights.state, weights.source)
-        elif not any(name.startswith("backbones.1.") for name in tensors):
-            first = {name: t for name, t in tensors.items() if name.startswith("backbones.0.")}
-            for i in range(1, len(model.backbones)):
-                tensors |= {name.replace(".0.", f".{i}.", 1): t for name, t in first.items()}
-        try:
-            missing, unexpected = model.load_state_dict(tensors, strict=False)
-        except RuntimeError as error:
-            raise BundleError(f"the tensors of {path} do not fit its configuration") from error
-        stock = bool(found.backbone.get("stock"))
-        if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
-            raise BundleError(f"the tensors of {path} do not fit its configuration")
+        model, int8 = restore_model(found, path, progress)
         self.model_ = model.to(_device(device))
         self.engine_ = self._open_loaded_engine(model, int8)
         self.backbone_, self.classes_ = found.backbone, np.array(found.classes)
@@ -363,11 +319,3 @@ def _find_weights(weights: str | Path, backbone: str, progress: Progress) -> Wei
     if str(weights) == "imagenet":
         return load_weights(backbone, progress.say)
     return load_weights_file(weights, backbone)
-
-
-def _load(model: MGCAP, state: State, source: str) -> None:
-    try:
-        model.load_backbone(state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise WeightsError(f"the weights from {source} do not fit {model.config.backbone}: {reason}") from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, words
 from mgcap.errors import BundleError, WeightsError
 
@@ -40,6 +41,7 @@ def _backbone() -> str:
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for scenes, model and predictions.")] = Path("demo-output"),
     per_class: Annotated[int, typer.Option(min=4, help="Scenes per class.")] = 30,
+    engine: o.Engine = "auto",
 ) -> None:
     """Draw scenes, train MG-CAP on 60 % of them, test it on the rest, save the model and predict with it.
 
@@ -64,7 +66,8 @@ def demo(
     path = out / "model.mgcap"
     model = _reusable(path, backbone, len(training), len(testing))
     if model is None:
-        model = SceneClassifier(backbone=backbone, seed=SEED, progress=bars).fit(training.paths, training.labels)
+        model = SceneClassifier(backbone=backbone, engine=engine, seed=SEED, progress=bars)
+        model.fit(training.paths, training.labels)
         accuracy = model.score(testing.paths, testing.labels)
         model.metrics_ |= {"test_accuracy": accuracy, "test_images": len(testing)}
         model.provenance_["data"] = {"root": "synthetic scenes", "images": len(folder), "classes": len(CLASSES)}

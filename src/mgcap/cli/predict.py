@@ -81,7 +81,7 @@ def predict(
         order = p.argsort()[::-1][:top]
         best = [{"class": str(classifier.classes_[k]), "probability": round(float(p[k]), 6)} for k in order]
         rows[index] |= {**best[0], "top": best}
-        if best[0]["probability"] < threshold:
+        if float(p.max()) < threshold:
             rows[index]["class"] = UNKNOWN
     for index, error in errors.items():
         rows[index]["error"] = str(error)
