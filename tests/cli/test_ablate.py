@@ -17,6 +17,7 @@ def test_tables_and_plots(scenes: Path, tmp_path: Path) -> None:
     for name in report:
         assert (tmp_path / f"{name}.csv").read_text().startswith("setting,mean,std")
         assert Image.open(tmp_path / f"{name}.png").size[0] > 300
+    assert (tmp_path / "report.html").read_text().count("<img") == len(report)
     again = run("ablate", scenes, *options)
     assert "spectral layer" in again.stdout
 

@@ -10,6 +10,8 @@ def test_ten_splits_in_miniature(scenes: Path, tmp_path: Path) -> None:
     options = ["--train-ratio", 0.5, "--runs", 2, "--out", tmp_path, *SMALL]
     report = json.loads(run("evaluate", scenes, *options, "--json", "-").stdout)
     assert len(report["runs"]) == 2 and 0 <= report["mean"] <= 100
+    page = (tmp_path / "report.html").read_text()
+    assert f"{report['mean']:.2f}" in page and "http" not in page
     again = run("evaluate", scenes, *options)
     assert "accuracy" in again.stderr and again.stdout.count("\n") == 4
     splits = [option for n in range(2) for option in ("--splits", tmp_path / "splits" / f"run-0{n}.csv")]

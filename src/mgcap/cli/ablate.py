@@ -48,6 +48,7 @@ def ablate(
     from mgcap.evaluation.ablation import ablation_studies, distinct_settings
     from mgcap.evaluation.protocol import Study
     from mgcap.report.charts import ablation_chart
+    from mgcap.report.page import chart, write_page
 
     check_writable(out / "summary.json")
     given = o.configuration(backbone, granularities, rotations, normalisation, settings)
@@ -90,7 +91,25 @@ def ablate(
             for row in rows:
                 spread = "" if row["std"] is None else f" +- {row['std']:.2f}"
                 data.print(f"  {row['setting']:>10}  {row['mean']:.2f}{spread}", markup=False)
-    words.print(f"tables and plots: {out}")
+    write_page(
+        out / "report.html",
+        f"Ablations of MG-CAP on {folder.root.name}",
+        f"{len(folder)} images of {len(folder.classes)} classes, {len(study.splits)} runs each",
+        o.command_line(),
+        {"configuration": study.network.model_dump(mode="json")},
+        tables=[
+            {
+                "title": chosen[name][0],
+                "columns": ("setting", "accuracy, %", "standard deviation"),
+                "rows": [
+                    (r["setting"], f"{r['mean']:.2f}", "-" if r["std"] is None else f"{r['std']:.2f}") for r in rows
+                ],
+            }
+            for name, rows in tables.items()
+        ],
+        charts=[chart(chosen[name][0], out / f"{name}.png") for name in tables],
+    )
+    words.print(f"tables, plots and report: {out}")
     o.write_json(json_file, tables)
 
 

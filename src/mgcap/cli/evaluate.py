@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError
+
+if TYPE_CHECKING:
+    from mgcap.evaluation.protocol import Study
 
 
 @guarded
@@ -72,6 +75,7 @@ def evaluate(
         (summary,) = study.run().values()
         for _, error in study.skipped:
             words.print(f"passed over: {error}", markup=False)
+        _report(study, summary, out)
         _finish(summary, json_file, out)
         return
     few: dict[str, Any] = {}
@@ -98,6 +102,35 @@ def _counts(shots: str) -> list[int]:
 def _headline(summary: dict[str, Any]) -> str:
     spread = "" if summary["std"] is None else f" +- {summary['std']:.2f}"
     return f"{summary['mean']:.2f}{spread} %"
+
+
+def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
+    from mgcap.report.page import write_page
+
+    rows = [
+        (name.replace("_", " "), *(f"{v:.4g}" if v is not None else "-" for v in (summary["means"][name], spread)))
+        for name, spread in summary["stds"].items()
+    ]
+    c = summary["configuration"]
+    runs = [(number, f"{accuracy:.2f}") for number, accuracy in enumerate(summary["runs"])]
+    write_page(
+        out / "report.html",
+        f"Accuracy of MG-CAP on {study.folder.root.name}",
+        f"{c['backbone']} {c['layer']}, granularities {', '.join(map(str, c['granularities']))}, {c['rotations']} "
+        f"rotations, {c['normalisation']}; {len(summary['classes'])} classes, {summary['train_images']} training and "
+        f"{summary['test_images']} test images a run; engine {summary['engine']}",
+        o.command_line(),
+        {"configuration": c, "versions": summary["versions"], "weights": summary["weights"]},
+        headline=_headline(summary),
+        headline_note=f"mean and standard deviation of the test accuracy over {len(runs)} runs",
+        tables=[
+            {"title": "All runs together", "columns": ("", "mean", "standard deviation"), "rows": rows},
+            {"title": "Each run", "columns": ("run", "accuracy, %"), "rows": runs},
+        ],
+        summary=summary,
+        wrong=study.wrong(next(iter(study.settings))),
+        root=study.folder.root,
+    )
 
 
 def _finish(summary: dict[str, Any], json_file: str | None, out: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +51,11 @@ def configuration(
             raise DataError(f"--granularities takes numbers such as 1.0,0.9,0.8, not '{granularities}'") from None
     given = {"backbone": backbone, "rotations": rotations, "normalisation": normalisation}
     return {**values, **{name: value for name, value in given.items() if value is not None}}
+
+
+def command_line() -> str:
+    """The command as it was typed, for reports."""
+    return shlex.join(["mgcap", *sys.argv[1:]])
 
 
 def strength(regularisation: str) -> float | str:

@@ -139,6 +139,11 @@ class Study:
         _write_json(self.out / "summary.json", summaries if len(summaries) > 1 else summaries[name])
         return summaries
 
+    def wrong(self, name: str) -> list[dict[str, Any]]:
+        """The mistakes of all runs of a setting."""
+        runs = (self._read(name, number) for number in range(len(self.splits)))
+        return [item for run in runs if run for item in run["wrong"]]
+
     def _file(self, name: str, number: int) -> Path:
         return self.out / "runs" / f"{name}-{number:02d}.json"
 

@@ -1,0 +1,136 @@
+"""One HTML file without any outside part: numbers, charts, an interactive confusion matrix and the images behind it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from PIL import Image
+
+from mgcap.assets import atomic_path
+from mgcap.data.images import read_image
+from mgcap.errors import ImageError
+
+#: Images in a report, and their side in pixels.
+THUMBNAILS, THUMBNAIL_SIDE = 400, 128
+HARDEST = 12
+
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("mgcap.report", ""), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+)
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def thumbnail(path: Path) -> str | None:
+    """A small picture of an image as a data URI; None if it cannot be read."""
+    try:
+        pixels = read_image(path)
+    except ImageError:
+        return None
+    picture = Image.fromarray((pixels.permute(1, 2, 0).numpy() * 255).round().astype("uint8"))
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80)
+    return _data_uri("jpeg", buffer.getvalue())
+
+
+def chart(title: str, path: Path) -> dict[str, str]:
+    """A PNG to stand in the page."""
+    return {"title": title, "data": _data_uri("png", path.read_bytes())}
+
+
+def _shade(confusion: Sequence[Sequence[int]]) -> Any:
+    def shade(value: int, row: int, column: int) -> str:
+        if not value:
+            return "none"
+        share = 100 * value / max(1, sum(confusion[row]))
+        colour = "--blue" if row == column else "--red"
+        return f"color-mix(in srgb, var({colour}) {min(90, 12 + share):.0f}%, transparent)"
+
+    return shade
+
+
+def _collected(wrong: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mistakes of several runs, each image and answer once, with how often and how sure at most."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for item in wrong:
+        entry = found.setdefault((item["path"], item["predicted"]), {**item, "times": 0})
+        entry["times"] += 1
+        entry["probability"] = max(entry["probability"], item["probability"])
+    return sorted(found.values(), key=lambda item: -float(item["probability"]))
+
+
+def write_page(
+    path: Path,
+    title: str,
+    subtitle: str,
+    command: str,
+    details: Any,
+    *,
+    headline: str = "",
+    headline_note: str = "",
+    tables: Sequence[dict[str, Any]] = (),
+    charts: Sequence[dict[str, str]] = (),
+    summary: dict[str, Any] | None = None,
+    wrong: Sequence[dict[str, Any]] = (),
+    root: Path | None = None,
+) -> None:
+    """Write a report.
+
+    Args:
+        path: The HTML file.
+        title: What was done.
+        subtitle: On what.
+        command: How to repeat it.
+        details: Configuration and versions, shown as JSON.
+        headline: The one number.
+        headline_note: What it means.
+        tables: Each with ``title``, ``columns`` and ``rows``.
+        charts: What :func:`chart` gave.
+        summary: With ``classes``, ``per_class_accuracy`` and ``confusion``.
+        wrong: Mistakes with ``path``, ``truth``, ``predicted`` and ``probability``.
+        root: The folder that the paths of mistakes lie below.
+    """
+    mistakes = _collected(wrong)
+    thumbnails: dict[str, str] = {}
+    for item in mistakes:
+        if root is None or len(thumbnails) >= THUMBNAILS:
+            break
+        if item["path"] not in thumbnails and (picture := thumbnail(root / item["path"])):
+            thumbnails[item["path"]] = picture
+    classes = list(summary["classes"]) if summary else []
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for item in mistakes:
+        key = f"{classes.index(item['truth'])},{classes.index(item['predicted'])}" if classes else ""
+        cells.setdefault(key, []).append(item)
+    confusion = summary["confusion"] if summary else []
+    per_class = sorted(summary["per_class_accuracy"].items(), key=lambda pair: pair[1]) if summary else []
+    html = _environment.get_template(
+        "page.html.j2"
+    ).render(
+        title=title,
+        subtitle=subtitle,
+        command=command,
+        details=json.dumps(details, indent=1),
+        headline=headline,
+        headline_note=headline_note,
+        tables=tables,
+        charts=charts,
+        per_class=[(name, value) for name, value in per_class if value == value],  # not NaN
+        classes=classes,
+        confusion=confusion,
+        shade=_shade(confusion),
+        wrong=cells,
+        thumbnails=thumbnails,
+        hardest=[item for item in mistakes if item["path"] in thumbnails][:HARDEST],
+    )
+    with atomic_path(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
