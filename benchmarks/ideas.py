@@ -6,7 +6,7 @@
 
 ``crops`` looks at 12 rotations of one granularity of VGG-16 in int8. At multiples of 90 degrees the content is a
 158-pixel square in the frame of 224, so a smaller frame holds it; the positions outside get the features of an empty
-view. The head is trained on 40 images of each class and tested on 20 others.
+view. The head is trained on 20 images of each class and tested on 20 others.
 """
 
 from __future__ import annotations
@@ -101,18 +101,16 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
     rng = np.random.default_rng(0)
     targets = np.array(folder.targets)
     orders = [rng.permutation(np.flatnonzero(targets == c)) for c in range(len(folder.classes))]
-    train, test = np.concatenate([o[:40] for o in orders]), np.concatenate([o[-20:] for o in orders])
+    train, test = np.concatenate([o[:20] for o in orders]), np.concatenate([o[-20:] for o in orders])
     paths = [folder.paths[i] for i in (*train, *test)]
     model = random_model(CONFIG.replace(num_classes=len(folder.classes)))
     model.load_backbone(load_weights("vgg16", print).state)
     views = calibration_views(model, paths[: len(train)])
-    engines = {
-        size: openvino.OpenVinoEngine(list(model.backbones), size, lambda: views, openvino.Progress())
-        for size in (224, *frames)
-    }
+    networks = list(model.backbones)
+    engines = {224: openvino.OpenVinoEngine(networks, 224, lambda: views, openvino.Progress())}
     constants = engines[224].quantisation
     for size in frames:  # the same quantisation for all, found on whole frames
-        engines[size] = openvino.OpenVinoEngine(list(model.backbones), size, constants, openvino.Progress())
+        engines[size] = openvino.OpenVinoEngine(networks, size, constants, openvino.Progress())
     empty = engines[224].features(torch.zeros(1, 3, 224, 224), 0).unflatten(-1, (14, 14))
     rows: dict[int, list[torch.Tensor]] = {size: [] for size in engines}
     seconds = dict.fromkeys(engines, 0.0)

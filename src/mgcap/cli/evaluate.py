@@ -121,7 +121,7 @@ def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
         f"{summary['test_images']} test images a run; engine {summary['engine']}",
         o.command_line(),
         {"configuration": c, "versions": summary["versions"], "weights": summary["weights"]},
-        headline=_headline(summary),
+        headline=_headline(summary).replace("+-", "\N{PLUS-MINUS SIGN}"),
         headline_note=f"mean and standard deviation of the test accuracy over {len(runs)} runs",
         tables=[
             {"title": "All runs together", "columns": ("", "mean", "standard deviation"), "rows": rows},
