@@ -16,6 +16,7 @@ from mgcap.errors import DataError
 
 @guarded
 def ablate(
+    context: typer.Context,
     scenes: o.Data,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and plots.")] = Path("ablation"),
     studies: Annotated[
@@ -43,7 +44,6 @@ def ablate(
 
     Example: mgcap ablate scenes/ --runs 3 --studies granularities,rotations
     """
-    from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import open_folder
     from mgcap.evaluation.ablation import ablation_studies, distinct_settings
     from mgcap.evaluation.protocol import Study
@@ -51,17 +51,7 @@ def ablate(
     from mgcap.report.page import chart, write_page
 
     check_writable(out / "summary.json")
-    given = o.configuration(backbone, granularities, rotations, normalisation, settings)
-    classifier = SceneClassifier(
-        preset,
-        weights=weights,
-        engine=engine,
-        device=device,
-        regularisation=o.strength(regularisation),
-        seed=seed,
-        progress=bars,
-        **given,
-    )
+    classifier = o.classifier(context)
     folder = open_folder(scenes)
     try:
         chosen = ablation_studies(

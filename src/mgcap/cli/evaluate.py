@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @guarded
 def evaluate(
+    context: typer.Context,
     scenes: o.Data,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and the report.")] = Path("evaluation"),
     model: Annotated[Path | None, typer.Option(help="Test this saved model on all of the images instead.")] = None,
@@ -48,7 +49,6 @@ def evaluate(
 
     Example: mgcap evaluate scenes/ --train-ratio 0.8 --runs 10 --out evaluation
     """
-    from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import open_folder
     from mgcap.evaluation.protocol import Study
 
@@ -56,18 +56,7 @@ def evaluate(
     if model is not None:
         _finish(_test_model(model, scenes, out, engine, device), json_file, out)
         return
-    given = o.configuration(backbone, granularities, rotations, normalisation, settings)
-    classifier = SceneClassifier(
-        preset,
-        weights=weights,
-        engine=engine,
-        device=device,
-        regularisation=o.strength(regularisation),
-        seed=seed,
-        cache=cache,
-        progress=bars,
-        **given,
-    )
+    classifier = o.classifier(context)
     folder = open_folder(scenes)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     if shots is None:

@@ -15,6 +15,7 @@ from mgcap.cli.console import bars, parse_settings, words
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import SceneFolder
     from mgcap.data.splits import Split
 
@@ -51,6 +52,25 @@ def configuration(
             raise DataError(f"--granularities takes numbers such as 1.0,0.9,0.8, not '{granularities}'") from None
     given = {"backbone": backbone, "rotations": rotations, "normalisation": normalisation}
     return {**values, **{name: value for name, value in given.items() if value is not None}}
+
+
+def classifier(context: typer.Context) -> SceneClassifier:
+    """The classifier that the options of a command describe."""
+    from mgcap.classifier import SceneClassifier
+
+    given = context.params
+    names = ("backbone", "granularities", "rotations", "normalisation", "settings")
+    return SceneClassifier(
+        given["preset"],
+        weights=given["weights"],
+        engine=given["engine"],
+        device=given["device"],
+        regularisation=strength(given["regularisation"]),
+        seed=given["seed"],
+        cache=given.get("cache", True),
+        progress=bars,
+        **configuration(*(given[name] for name in names)),
+    )
 
 
 def command_line() -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 @guarded
 def train(
+    context: typer.Context,
     data: o.Data,
     out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.mgcap"),
     preset: o.Preset = "compact",
@@ -44,24 +45,12 @@ def train(
 
     Example: mgcap train scenes/ --train-ratio 0.8 --out model.mgcap
     """
-    from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import content_hashes, open_folder
     from mgcap.data.splits import Split, make_split, read_split
 
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
-    config = o.configuration(backbone, granularities, rotations, normalisation, settings)
-    model = SceneClassifier(
-        preset,
-        weights=weights,
-        engine=engine,
-        device=device,
-        regularisation=o.strength(regularisation),
-        seed=seed,
-        cache=cache,
-        progress=bars,
-        **config,
-    )
+    model = o.classifier(context)
     out = check_writable(out)
     folder = open_folder(data)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
