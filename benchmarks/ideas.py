@@ -32,7 +32,7 @@ from mgcap.engines.torch import keep_freed_memory
 from mgcap.evaluation.speed import drawn_images, random_model
 from mgcap.pooling import canonical_max
 from mgcap.training.frozen import calibration_views
-from mgcap.training.softmax import solve_head
+from mgcap.training.softmax import LinearHead, solve_head
 from mgcap.weights import load_weights
 
 CONFIG = MGCAPConfig(preset="paper", share_granularities=True, granularities=(1.0,))
@@ -95,7 +95,7 @@ def embedding() -> None:
     )
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
     folder = open_folder(data)
     rng = np.random.default_rng(0)
@@ -128,11 +128,11 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
             rows[size].append(model.descriptor_of(model.embed(features.flatten(-2)).amax(1, keepdim=True)))
     count, truth = len(train), torch.as_tensor(targets[test])
     full = torch.cat(rows[224])
-    head = solve_head(full[:count], targets[train].tolist(), len(folder.classes), (1e-7,))
+    head = _trained(full[:count], targets[train].tolist(), len(folder.classes))
     reference = (full[count:] @ head.weight.T + head.bias).argmax(1)
     for size in engines:
         own = torch.cat(rows[size])
-        retrained = solve_head(own[:count], targets[train].tolist(), len(folder.classes), (1e-7,))
+        retrained = _trained(own[:count], targets[train].tolist(), len(folder.classes))
         for name, each in (("head of whole frames", head), ("head of its own", retrained)):
             labels = (own[count:] @ each.weight.T + each.bias).argmax(1)
             print(
@@ -141,6 +141,11 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
                 f"{F.cosine_similarity(own, full).mean():.4f}, {1e3 * seconds[size] / len(paths) / 4:.1f} ms a view",
                 flush=True,
             )
+
+
+@torch.enable_grad()
+def _trained(rows: torch.Tensor, targets: list[int], classes: int) -> LinearHead:
+    return solve_head(rows.clone(), targets, classes, (1e-7,))
 
 
 def main() -> None:
