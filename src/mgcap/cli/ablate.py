@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError
+from mgcap.files import write_rows
 
 
 @guarded
@@ -71,10 +70,7 @@ def ablate(
     for name, (title, labels) in chosen.items():
         rows = [{"setting": label, **_figures(summaries[where[name, label]])} for label in labels]
         tables[name] = rows
-        with atomic_path(out / f"{name}.csv") as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(out / f"{name}.csv", rows)
         ablation_chart(title, rows, out / f"{name}.png")
         if json_file != "-":
             data.print(title)

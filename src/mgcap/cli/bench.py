@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.files import write_rows
 
 app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
 
@@ -58,7 +57,7 @@ def everything(
         tables["limit"] = profile.bench_limit(report, config)
         step(1)
     for name, rows in tables.items():
-        _write(out / f"{name}.csv", rows)
+        write_rows(out / f"{name}.csv", rows)
     bench_chart(tables, out / "bench.png")
     words.print(f"tables and plot: {out}")
     o.write_json(json_file, {**report, **{f"table_{name}": rows for name, rows in tables.items()}})
@@ -91,7 +90,7 @@ def inference(
     report = bench_inference(config, images=images, repeats=repeats, progress=bars)
     rows = [_row(name, report) for name in CONTENDERS]
     if csv_file:
-        _write(csv_file, rows)
+        write_rows(csv_file, rows)
         words.print(f"table: {csv_file}")
     o.write_json(json_file, report)
     if json_file != "-":
@@ -106,13 +105,6 @@ def _config(preset: str, *values: Any) -> Any:
     backbone, granularities, rotations, settings = values
     given = o.configuration(backbone, granularities, rotations, None, settings)
     return MGCAPConfig(preset=preset, **given)  # type: ignore[arg-type]
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with atomic_path(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -16,6 +15,7 @@ import typer
 
 from mgcap._version import __version__
 from mgcap.assets import cache_dir
+from mgcap.cli import options as o
 from mgcap.cli.console import data, guarded
 
 #: Optional parts: what each is for, and how to get it.
@@ -107,18 +107,16 @@ def _existing(path: Path) -> Path:
 @guarded
 def doctor(
     probe: Annotated[bool, typer.Option("--probe", help="Try int8 anew in a child process.")] = False,
-    json_file: Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")] = None,
+    json_file: o.Json = None,
 ) -> None:
     """Say what machine, engines, weights and optional parts there are, and what to install for the missing ones.
 
     Example: mgcap doctor
     """
     report = examine(probe)
+    o.write_json(json_file, report)
     if json_file == "-":
-        typer.echo(json.dumps(report, indent=1))
         return
-    if json_file:
-        Path(json_file).write_text(json.dumps(report, indent=1) + "\n")
     for section, value in report.items():
         if not isinstance(value, dict):
             data.print(f"{section}: {value}", markup=False)

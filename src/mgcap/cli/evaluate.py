@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError
+from mgcap.files import write_json
 
 if TYPE_CHECKING:
     from mgcap.evaluation.protocol import Study
@@ -73,8 +72,7 @@ def evaluate(
         (few[str(count)],) = study.run().values()
         words.print(f"{count} per class: {_headline(few[str(count)])}")
     report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
-    with atomic_path(out / "summary.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=1) + "\n")
+    write_json(out / "summary.json", report)
     o.write_json(json_file, report)
 
 
@@ -147,6 +145,5 @@ def _test_model(path: Path, scenes: Path, out: Path, engine: str, device: str) -
     summary = evaluate_model(classifier, open_folder(scenes, minimum_classes=1), lambda i, e: skipped.append(str(e)))
     for line in skipped:
         words.print(f"passed over: {line}", markup=False)
-    with atomic_path(out / "summary.json") as temporary:
-        temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    write_json(out / "summary.json", summary)
     return summary

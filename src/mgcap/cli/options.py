@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mgcap.assets import atomic_path
+from mgcap import files
 from mgcap.cli.console import bars, parse_settings, words
 from mgcap.errors import DataError
 
@@ -90,12 +90,10 @@ def strength(regularisation: str) -> float | str:
 
 def write_json(target: str | None, report: dict[str, Any]) -> None:
     """What ``--json`` means: a file, or - for standard output."""
-    text = json.dumps(report, indent=1)
     if target == "-":
-        typer.echo(text)
+        typer.echo(json.dumps(report, indent=1))
     elif target:
-        with atomic_path(Path(target)) as temporary:
-            temporary.write_text(text + "\n")
+        files.write_json(Path(target), report)
         words.print(f"report: {target}")
 
 

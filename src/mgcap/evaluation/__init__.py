@@ -1,1 +1,1 @@
-"""Measurements: how fast."""
+"""Measurements: how accurate, how fast."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +27,6 @@ class Scores:
     loss: float  #: mean cross-entropy after the temperature
     per_class: tuple[float, ...]  #: accuracy of each class
     confusion: tuple[tuple[int, ...], ...]  #: [truth][prediction]
-
-    def row(self) -> dict[str, Any]:
-        """The single numbers."""
-        names = ("accuracy", "macro_f1", "kappa", "ece", "ece_calibrated", "temperature", "loss")
-        return {name: getattr(self, name) for name in names}
 
 
 def fit_temperature(logits: Tensor, targets: Tensor) -> float:

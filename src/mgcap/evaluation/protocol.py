@@ -31,6 +31,7 @@ from mgcap.data.stream import Item, OnError
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import fit_temperature, score
+from mgcap.files import write_json
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
 from mgcap.reduction import Reduction
@@ -126,7 +127,7 @@ class Study:
         }
         if len(runs) < len(self.splits) * len(self.settings):
             self.out.mkdir(parents=True, exist_ok=True)
-            _write_json(self.out / "study.json", {"identity": self.identity})
+            write_json(self.out / "study.json", {"identity": self.identity})
             for number, split in enumerate(self.splits):
                 write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
             self._compute(runs)
@@ -136,7 +137,7 @@ class Study:
             summary["configuration"] = config.model_dump(mode="json")
             summary["seconds"] = time.perf_counter() - begin
             summaries[name] = summary
-        _write_json(self.out / "summary.json", summaries if len(summaries) > 1 else summaries[name])
+        write_json(self.out / "summary.json", summaries if len(summaries) > 1 else summaries[name])
         return summaries
 
     def wrong(self, name: str) -> list[dict[str, Any]]:
@@ -188,7 +189,7 @@ class Study:
                         "weights": backbone["source"],
                         "seconds": time.perf_counter() - begin,
                     }
-                    _write_json(self._file(name, number), runs[name, number])
+                    write_json(self._file(name, number), runs[name, number])
                     self._table(runs)
                     self.progress.say(f"{name} {number}: {runs[name, number]['accuracy']:.2f} %")
                     step(1)
@@ -331,8 +332,3 @@ def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: O
     summary = summarise([run], known)
     configuration = classifier.model_.config.model_dump(mode="json")
     return summary | {"configuration": configuration, "seconds": time.perf_counter() - begin}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1) + "\n")
