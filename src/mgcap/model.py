@@ -147,7 +147,12 @@ class MGCAP(nn.Module):
 
 def embed_features(features: Tensor, config: MGCAPConfig, reduction: Reduction) -> Tensor:
     """Matrices ``[..., D, D]`` of local features ``[..., C, N]`` by the reduction and embedding of a configuration."""
-    features = normalise_features(reduction(features), config.feature_norm)
+    return embed_reduced(reduction(features), config)
+
+
+def embed_reduced(features: Tensor, config: MGCAPConfig) -> Tensor:
+    """Matrices ``[..., D, D]`` of local features ``[..., C', N]`` that are reduced already."""
+    features = normalise_features(features, config.feature_norm)
     embedding = gaussian_embedding if config.embedding == "gaussian" else covariance
     return embedding(features, config.ridge, config.unbiased)
 

@@ -22,7 +22,7 @@ from mgcap.data.cache import FeatureCache, Recipe, content_key
 from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.pipeline import Piece, images_together, local_features
 from mgcap.errors import ImageError
-from mgcap.model import MGCAP, embed_features
+from mgcap.model import MGCAP, embed_reduced
 from mgcap.reduction import Reduction
 from mgcap.weights import state_hash
 
@@ -69,11 +69,10 @@ class Variant:
         """Rows and columns of a matrix."""
         return self.reduction.channels + (self.config.embedding == "gaussian")
 
-    def matrices(self, features: Tensor, network: MGCAPConfig) -> Tensor:
-        """Matrices ``[..., D, D]`` of local features ``[..., C, N]`` that a model of configuration ``network`` gave."""
-        if self.activates(network):
-            features = features.relu()
-        return embed_features(features, self.config, self.reduction)
+    def reduced(self, features: Tensor, network: MGCAPConfig) -> Tensor:
+        """Reduced features of local features ``[..., C, N]`` that a model of configuration ``network`` gave."""
+        out: Tensor = self.reduction(features.relu() if self.activates(network) else features)
+        return out
 
     def activates(self, network: MGCAPConfig) -> bool:
         """Whether the ReLU is still to be applied to the features of a network of this configuration."""
@@ -99,11 +98,15 @@ def pooled_matrices(
     for piece in pieces:
         for index, features in zip(piece.indices, piece.features, strict=True):
             pools = running.setdefault(index, {})
+            shared: dict[tuple[int, bool], Tensor] = {}  # variants with one PCA reduce the features once
             for v, variant in enumerate(variants):
                 counts = [count for count in variant.counts if (v, piece.granularity, count) in kinds]
                 if not counts:
                     continue
-                matrices = variant.matrices(features, model.config)
+                way = id(variant.reduction), variant.activates(model.config)
+                if way not in shared:
+                    shared[way] = variant.reduced(features, model.config)
+                matrices = embed_reduced(shared[way], variant.config)
                 for count in counts:
                     stride = rotations // count
                     _pool(
