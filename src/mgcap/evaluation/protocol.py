@@ -1,8 +1,8 @@
 """The paper's protocol: the same configuration on several seeded splits, one pass over the images for all of them.
 
 Everything that is fitted (PCA, head, its regularisation, temperature) sees the training images of its own run alone.
-The int8 calibration serves all runs, so it looks at images that every run trains on, or, if there are too few of
-those, at drawn scenes. Each run is a file, written when it is done: a killed study goes on where it stopped.
+The int8 calibration serves all runs, so it looks at drawn scenes and at none of the images. Each run is a file,
+written when it is done: a killed study goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -41,15 +41,9 @@ from mgcap.training.softmax import HeadSolver
 
 Run = dict[str, Any]
 
-#: With fewer images that every run trains on, int8 is calibrated on drawn scenes.
-COMMON_IMAGES = 16
 
-
-def calibration_items(folder: SceneFolder, splits: Sequence[Split]) -> list[Item]:
-    """Images to calibrate int8 on, none of which any run tests."""
-    common = sorted(set.intersection(*(set(split.train) for split in splits)))
-    if len(common) >= COMMON_IMAGES:
-        return [folder.paths[i] for i in common]
+def calibration_scenes() -> list[Item]:
+    """Drawn scenes to calibrate int8 on: no run tests them, and studies of any splits share their features."""
     return [draw_scene(CLASSES[i % len(CLASSES)], 0, i, 256) for i in range(64)]
 
 
@@ -158,9 +152,7 @@ class Study:
     def _compute(self, runs: dict[tuple[str, int], Run]) -> None:
         items = self.folder.paths
         model, backbone = self.classifier.build_model(self.network)
-        engine = self.classifier.attach_engine(
-            model, lambda: calibration_views(model, calibration_items(self.folder, self.splits))
-        )
+        engine = self.classifier.attach_engine(model, lambda: calibration_views(model, calibration_scenes()))
         self.progress.say(f"engine: {engine.name}")
         variants, number_of = self._variants(model)
         cache = FeatureCache(memory=not self.classifier.cache, say=self.progress.say)
