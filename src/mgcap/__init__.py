@@ -13,15 +13,23 @@ if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier, load
     from mgcap.config import MGCAPConfig
     from mgcap.model import MGCAP
+    from mgcap.training.recipe import Finetune
 
 #: Loaded on first use, so that the command line answers at once.
-_LAZY = {"MGCAP": "model", "MGCAPConfig": "config", "SceneClassifier": "classifier", "load": "classifier"}
+_LAZY = {
+    "MGCAP": "model",
+    "Finetune": "training.recipe",
+    "MGCAPConfig": "config",
+    "SceneClassifier": "classifier",
+    "load": "classifier",
+}
 _MODULES = ("bundle", "config", "data", "embedding", "head", "pooling", "reduction", "spectral", "views")
 
 __all__ = [
     "MGCAP",
     "BundleError",
     "DataError",
+    "Finetune",
     "ImageError",
     "MGCAPConfig",
     "MgcapError",

@@ -57,9 +57,15 @@ def _drop_layers_behind_the_tap(
 
 
 class _Tapped(nn.Module):
+    """A network that ends where it is tapped."""
+
     def __init__(self) -> None:
         super().__init__()
         self.register_load_state_dict_pre_hook(_drop_layers_behind_the_tap)  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    def steps(self) -> list[tuple[str, nn.Module]]:
+        """The layers by the names that the registry gives them, each with what follows it up to the next."""
 
 
 class PlainCNN(_Tapped):
@@ -69,11 +75,18 @@ class PlainCNN(_Tapped):
         super().__init__()
         end = [name for name, _ in modules].index(layer) + (2 if activated else 1)
         self.features = nn.Sequential(*[module for _, module in modules[:end]])
+        self._names = [name for name, _ in modules[:end]]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images ``[B, 3, H, W]`` to features ``[B, C, H', W']``."""
         out: Tensor = self.features(x)
         return out
+
+    def steps(self) -> list[tuple[str, nn.Module]]:
+        """Each convolution with the activation and pooling behind it."""
+        starts = [i for i, name in enumerate(self._names) if name.startswith("conv")]
+        ends = [*starts[1:], len(self._names)]
+        return [(self._names[i], self.features[i:end]) for i, end in zip(starts, ends, strict=True)]
 
 
 def _vgg_modules(depths: Sequence[int]) -> list[tuple[str, nn.Module]]:
@@ -208,14 +221,20 @@ class ResNet(_Tapped):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images ``[B, 3, H, W]`` to features ``[B, C, H', W']``."""
-        x = self.bn1(self.conv1(x))
-        if self.stem_activated:
-            x = self.relu(x)
-        if self.stages:
-            x = self.maxpool(x)
+        for module in self._stem():
+            x = module(x)
         for name in self.stages:
             x = self.get_submodule(name)(x)
         return x
+
+    def _stem(self) -> list[nn.Module]:
+        activation = [self.relu] if self.stem_activated else []
+        return [self.conv1, self.bn1, *activation, *([self.maxpool] if self.stages else [])]
+
+    def steps(self) -> list[tuple[str, nn.Module]]:
+        """The stem and the stages."""
+        later = [(f"stage{i}", self.get_submodule(name)) for i, name in enumerate(self.stages, start=2)]
+        return [("stage1", nn.Sequential(*self._stem())), *later]
 
 
 class TimmFeatures(nn.Module):
@@ -242,6 +261,26 @@ class TimmFeatures(nn.Module):
         """Map images ``[B, 3, H, W]`` to features ``[B, C, H', W']``."""
         out: Tensor = self.net(x)[0]
         return out
+
+
+def split_backbone(backbone: nn.Module, first: str) -> tuple[nn.Sequential, nn.Sequential]:
+    """A network in two parts that share its parameters: what comes before a layer, and that layer with all behind it.
+
+    Args:
+        backbone: As :func:`build_backbone` makes it.
+        first: The first layer of the second part; ``all`` puts everything there.
+
+    Raises:
+        ValueError: If there is no such layer.
+    """
+    if first == "all":
+        return nn.Sequential(), nn.Sequential(backbone)
+    names = [name for name, _ in backbone.steps()] if isinstance(backbone, _Tapped) else []
+    if first not in names:
+        raise ValueError(f"there is no layer '{first}' to begin with; allowed are {', '.join(['all', *names])}")
+    modules = [module for _, module in backbone.steps()]  # type: ignore[operator]
+    cut = names.index(first)
+    return nn.Sequential(*modules[:cut]), nn.Sequential(*modules[cut:])
 
 
 def _plain(name: str, summary: str, make: Callable[[], list[tuple[str, nn.Module]]], default: str) -> BackboneSpec:

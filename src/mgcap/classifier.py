@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from mgcap import bundle as bundles
 from mgcap._version import __version__
 from mgcap.config import MGCAPConfig
-from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, check_items
 from mgcap.engines import Engine, choose_engine, open_engine
 from mgcap.engines.openvino import MISFIT
@@ -23,15 +22,10 @@ from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
 from mgcap.storage import load_state, restore_model, to_bundle
-from mgcap.training.extraction import Extractor
-from mgcap.training.frozen import (
-    cached_descriptors,
-    calibration_views,
-    fit_reductions,
-    pca_images,
-    stream_descriptors,
-)
-from mgcap.training.softmax import LAMBDAS, HeadSolver
+from mgcap.training.frozen import stream_descriptors
+from mgcap.training.recipe import Finetune
+from mgcap.training.softmax import LAMBDAS
+from mgcap.training.stages import TrainingSet, both_stages, frozen_stage, percentiles
 from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file
 
 Array = np.ndarray[Any, Any]
@@ -39,11 +33,11 @@ Array = np.ndarray[Any, Any]
 #: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
 _CONFIDENCE = "held_out_confidence_percentiles"
 
-_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "cache", "progress")
+_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "cache", "finetune", "progress")
 
 
 class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """MG-CAP with a frozen backbone and an exact softmax head.
+    """MG-CAP with a frozen backbone and an exact softmax head, or fine-tuned as a whole.
 
     Args:
         preset: ``compact``, ``paper`` or ``authors-code``.
@@ -54,6 +48,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
         seed: Seed of everything random.
         cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
+        finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
         progress: Where to report progress; silent by default.
         **config: Any value of :class:`mgcap.MGCAPConfig`.
 
@@ -74,6 +69,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         regularisation: float | str = "auto",
         seed: int = 0,
         cache: bool = True,
+        finetune: Finetune | dict[str, Any] | None = None,
         progress: Progress = silent,
         **config: Any,
     ) -> None:
@@ -84,9 +80,12 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.regularisation = regularisation
         self.seed = seed
         self.cache = cache
+        self.finetune = finetune
         self.progress = progress
         self.config = config
         self.configuration(2)  # impossible values are refused now, not after an hour
+        if finetune is not None:
+            Finetune.model_validate(finetune)
 
     def configuration(self, num_classes: int) -> MGCAPConfig:
         """The configuration for so many classes."""
@@ -108,12 +107,16 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # fitting
 
-    def fit(self, images: Any, labels: Any) -> SceneClassifier:
+    def fit(
+        self, images: Any, labels: Any, *, folder: str | Path | None = None, resume: bool = False
+    ) -> SceneClassifier:
         """Train on images and their labels.
 
         Args:
             images: See the class. Files that cannot be read are reported in ``skipped_`` and passed over.
             labels: One label per image; any sortable values.
+            folder: Takes checkpoint and logs of fine-tuning.
+            resume: Go on from the checkpoint there.
         """
         items = check_items(images)
         names = np.asarray(labels)
@@ -122,53 +125,36 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, targets = np.unique(names, return_inverse=True)
         if len(classes) < 2:
             raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
-        config = self.configuration(len(classes))
-        model, backbone = self.build_model(config)
-        engine = self.attach_engine(model, lambda: calibration_views(model, items, self.seed))
-        if config.reduction == "pca":
-            everything = range(len(items))
-            with self.progress("Fitting PCA", pca_images([everything])) as step:
-                (model.reduction,) = fit_reductions(model, items, [everything], self.seed, step)
-        skipped: list[tuple[int, ImageError]] = []
-        cache = FeatureCache(memory=not self.cache, say=self.progress.say)
-        extractor = Extractor(model, engine.mark, cache)
-        with self.progress("Extracting features", len(items)) as step:
-            found = extractor.fill(items, lambda i, error: skipped.append((i, error)), step)
-        keys = {index: key for index, key in enumerate(found) if key is not None}
-        kept = list(keys)
-        kept_targets = targets[kept]
-        lost = sorted(set(range(len(classes))) - set(kept_targets.tolist()))
-        if lost:
-            raise DataError(f"no image of class '{classes[lost[0]]}' could be read: {skipped[0][1]}")
-        rows = cached_descriptors(extractor, list(keys.values()))
-        with self.progress("Solving the head", None):
-            solver = HeadSolver(rows, kept_targets.tolist(), len(classes))
-            solution = solver.solve(None, self.strengths(), seed=self.seed)
-            head = solver.head(solution)
-        with torch.no_grad():
-            model.head.weight.copy_(head.weight)
-            model.head.bias.copy_(head.bias)
-        self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, skipped
-        self.engine_ = engine
-        self.regularisation_ = head.regularisation
-        self.cv_accuracy_ = head.cv_accuracy.get(head.regularisation)
+        model, backbone = self.build_model(self.configuration(len(classes)))
+        data = TrainingSet(items, targets.tolist(), [str(name) for name in classes])
+        if self.finetune is None:
+            found = frozen_stage(self, model, data)
+        else:
+            recipe = Finetune.model_validate(self.finetune)
+            found = both_stages(self, model, data, recipe, Path(folder) if folder else None, resume)
+            backbone = {**backbone, "stock": False, "source": f"fine-tuned from {backbone['source']}"}
+        self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, found.skipped
+        self.engine_ = found.engine
+        self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
+        self.course_ = found.course
         self.provenance_ = {
-            "images": len(kept),
-            "skipped": len(skipped),
+            "images": len(found.kept),
+            "skipped": len(found.skipped),
             "seed": self.seed,
-            "regularisation": head.regularisation,
+            "regularisation": found.regularisation,
             "weights": backbone["source"],
-            "engine": engine.name,
+            "engine": found.engine.name,
             "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         self.metrics_: dict[str, Any] = {}
-        if self.cv_accuracy_ is not None:
+        if found.course is not None:
+            self.provenance_["finetune"] = recipe.model_dump(mode="json")
+            self.metrics_["epochs"] = found.course.epochs
+        elif self.cv_accuracy_ is not None:
             self.metrics_["cross_validated_head_accuracy_on_training_images"] = self.cv_accuracy_
-        if solution.cv_logits is not None:
-            confidence = solution.cv_logits.double().softmax(1).amax(1)
-            percentiles = torch.quantile(confidence, torch.linspace(0, 1, 101, dtype=torch.float64))
-            self.metrics_[_CONFIDENCE] = [round(value, 6) for value in percentiles.tolist()]
+        if found.held_out is not None:
+            self.metrics_[_CONFIDENCE] = percentiles(found.held_out)
         return self
 
     def strengths(self) -> tuple[float, ...]:

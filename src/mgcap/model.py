@@ -111,10 +111,15 @@ class MGCAP(nn.Module):
         """Matrices ``[..., D, D]`` of local features ``[..., C, N]``."""
         return embed_features(features, self.config, self.reduction)
 
-    def views_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
-        """Views ``[B, r, 3, h, w]``, normalised in colour, at one granularity and some rotations in degrees."""
+    def views_at(
+        self, images: Tensor, granularity: int, angles: Sequence[float], field_of_view: float | None = None
+    ) -> Tensor:
+        """Views ``[B, r, 3, h, w]``, normalised in colour, at one granularity and some rotations in degrees.
+
+        The field of view is the configuration's unless another is given, as for images that are cropped already.
+        """
         c = self.config
-        crop = c.field_of_view * c.granularities[granularity]
+        crop = (c.field_of_view if field_of_view is None else field_of_view) * c.granularities[granularity]
         return sample_views((images - self.mean) / self.std, crop, angles, c.size, c.frame, c.corners)
 
     def features_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:

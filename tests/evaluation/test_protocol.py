@@ -11,8 +11,8 @@ from mgcap import SceneClassifier
 from mgcap.data.folders import open_folder
 from mgcap.data.splits import make_split
 from mgcap.errors import DataError
-from mgcap.evaluation import protocol
 from mgcap.evaluation.protocol import Study, calibration_scenes
+from mgcap.evaluation.summary import evaluate_model
 from mgcap.training.extraction import Extractor
 from tests.conftest import TINY
 
@@ -87,12 +87,12 @@ def test_int8_is_calibrated_on_drawn_scenes() -> None:
 def test_a_model_on_a_folder(scenes: Path, tmp_path: Path) -> None:
     folder = open_folder(scenes)
     model = SceneClassifier(**TINY).fit(folder.paths, folder.labels)
-    summary = protocol.evaluate_model(model, folder, lambda i, e: None)
+    summary = evaluate_model(model, folder, lambda i, e: None)
     assert summary["mean"] == pytest.approx(100 * model.score(folder.paths, folder.labels))
     (tmp_path / "strange").mkdir()
     (tmp_path / "strange" / "a.png").write_bytes(folder.paths[0].read_bytes())
     with pytest.raises(DataError, match="does not know the class 'strange'"):
-        protocol.evaluate_model(model, open_folder(tmp_path, 1), lambda i, e: None)
+        evaluate_model(model, open_folder(tmp_path, 1), lambda i, e: None)
 
 
 def test_json_is_what_was_promised(scenes: Path, tmp_path: Path) -> None:

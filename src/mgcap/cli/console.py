@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import signal
 import sys
 import time
@@ -30,9 +31,14 @@ data = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty(
 class Bars(Progress):
     """Progress bars with an ETA on standard error; plain lines where that is not a terminal."""
 
+    shown = True
+
     @contextmanager
     def __call__(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show one step."""
+        if not self.shown:
+            yield lambda count: None
+            return
         if not words.is_terminal:
             start, last, done = time.monotonic(), time.monotonic(), 0
 
@@ -66,10 +72,16 @@ class Bars(Progress):
 
     def say(self, line: str) -> None:
         """Print a line on standard error."""
-        words.print(line, markup=False)
+        if self.shown:
+            words.print(line, markup=False)
 
 
 bars = Bars()
+
+
+def quiet_unless_first() -> None:
+    """Of several processes only the first reports; errors are for all."""
+    bars.shown = os.environ.get("RANK", "0") == "0"
 
 
 def fail(sentence: str, code: int = 1) -> NoReturn:

@@ -138,7 +138,7 @@ def _finish(summary: dict[str, Any], json_file: str | None, out: Path) -> None:
 def _test_model(path: Path, scenes: Path, out: Path, engine: str, device: str) -> dict[str, Any]:
     from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import open_folder
-    from mgcap.evaluation.protocol import evaluate_model
+    from mgcap.evaluation.summary import evaluate_model
 
     classifier = SceneClassifier.load(path, device, engine, bars)
     skipped: list[str] = []

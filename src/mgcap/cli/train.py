@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgcap.assets import atomic_path
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, guarded, words
+from mgcap.cli.console import bars, check_writable, guarded, parse_settings, quiet_unless_first
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import SceneFolder
     from mgcap.data.splits import Split
+
+_TUNING = "Fine-tuning"
 
 
 @guarded
@@ -40,20 +45,73 @@ def train(
     engine: o.Engine = "auto",
     device: o.Device = "auto",
     cache: o.Cache = True,
+    finetune: Annotated[
+        bool, typer.Option("--finetune", help="Train the backbone too.", rich_help_panel=_TUNING)
+    ] = False,
+    epochs: Annotated[int | None, typer.Option(help="Epochs over everything (9).", rich_help_panel=_TUNING)] = None,
+    batch: Annotated[int | None, typer.Option(help="Images in a step (12).", rich_help_panel=_TUNING)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate (0.001).", rich_help_panel=_TUNING)] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd, adam or adamw.", rich_help_panel=_TUNING)] = None,
+    schedule: Annotated[
+        str | None, typer.Option(help="step (x 0.15 every 3 epochs), cosine or constant.", rich_help_panel=_TUNING)
+    ] = None,
+    train_from: Annotated[
+        str | None, typer.Option(help="First layer to train, as conv5_1 or stage4; or all.", rich_help_panel=_TUNING)
+    ] = None,
+    copies: Annotated[
+        int | None,
+        typer.Option(
+            help="Keep what the frozen layers give for so many augmented copies of each image.", rich_help_panel=_TUNING
+        ),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="First stage: sgd (the paper's) or exact.", rich_help_panel=_TUNING)
+    ] = None,
+    head_epochs: Annotated[int | None, typer.Option(help="Epochs of its sgd (60).", rich_help_panel=_TUNING)] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="As 0.1.", rich_help_panel=_TUNING)] = None,
+    class_weights: Annotated[
+        str | None, typer.Option(help="none, auto, or a CSV with the columns class, weight.", rich_help_panel=_TUNING)
+    ] = None,
+    vertical_flip: Annotated[
+        bool | None, typer.Option("--vertical-flip", help="Mirror top and bottom too.", rich_help_panel=_TUNING)
+    ] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Part of the training images to watch.", rich_help_panel=_TUNING)
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many epochs without a better one.", rich_help_panel=_TUNING)
+    ] = None,
+    ema: Annotated[float | None, typer.Option(help="Average the weights, as 0.99.", rich_help_panel=_TUNING)] = None,
+    precision: Annotated[str | None, typer.Option(help="32 or bf16.", rich_help_panel=_TUNING)] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Views with a graph at once; less takes less memory.", rich_help_panel=_TUNING)
+    ] = None,
+    tune: Annotated[
+        list[str] | None, typer.Option(help="Any other value, as momentum=0.8.", rich_help_panel=_TUNING)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after a kill.", rich_help_panel=_TUNING)] = False,
 ) -> None:
-    """Train a model on a folder of scenes, with the backbone frozen.
+    """Train a model on a folder of scenes: the head on a frozen backbone, or with --finetune everything.
 
     Example: mgcap train scenes/ --train-ratio 0.8 --out model.mgcap
+
+    Several processes: python -m torch.distributed.run --nproc-per-node 2 -m mgcap train scenes/ --finetune
     """
     from mgcap.data.folders import content_hashes, open_folder
     from mgcap.data.splits import Split, make_split, read_split
+    from mgcap.training.distributed import processes, rank, restarted
 
+    quiet_unless_first()
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
+    recipe = _recipe(context.params)
+    if recipe is None and processes() > 1:
+        raise DataError("several processes are for --finetune; without it, start one")
     model = o.classifier(context)
+    model.set_params(finetune=recipe)
     out = check_writable(out)
     folder = open_folder(data)
-    words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
+    bars.say(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     sides = Split(tuple(range(len(folder))), ())
     if split is not None:
         sides = read_split(split, folder)
@@ -63,40 +121,129 @@ def train(
             marks = content_hashes(folder.paths, lambda: step(1))
         sides = make_split(folder.targets, part or 0, seed, marks, folder.classes)
     training = folder.subset(sides.train)
-    model.fit(training.paths, training.labels)
-    words.print(f"engine: {model.engine_.name}")
+    run = out.with_suffix(".training")
+    resume = resume or restarted()
+    if recipe is not None and not resume and rank() == 0:
+        _put_aside(run)
+    model.fit(training.paths, training.labels, folder=run if recipe else None, resume=resume)
+    if rank():
+        return
+    bars.say(f"engine: {model.engine_.name}")
     for _, error in model.skipped_:
-        words.print(f"passed over: {error}", markup=False)
+        bars.say(f"passed over: {error}")
     model.provenance_["data"] = {"root": folder.root.name, "images": len(folder), "classes": len(folder.classes)}
-    if sides.test:
-        _test(model, folder, sides, out)
-    elif model.cv_accuracy_ is not None:
-        words.print(f"cross-validated accuracy of the head on the training images: {100 * model.cv_accuracy_:.2f} %")
+    summary = _test(model, folder, sides, out) if sides.test else None
+    if summary is None and model.cv_accuracy_ is not None:
+        bars.say(f"cross-validated accuracy of the head on the training images: {100 * model.cv_accuracy_:.2f} %")
     with atomic_path(out) as temporary:
         model.save(temporary)
         if out.exists():
             previous = out.with_name(f"{out.stem}.previous{out.suffix}")
             out.replace(previous)
-            words.print(f"the model that was there is now {previous}")
-    words.print(f"model: {out}")
+            bars.say(f"the model that was there is now {previous}")
+    bars.say(f"model: {out}")
+    if summary is not None or recipe is not None:
+        _report(model, folder, summary, out, run)
+    (run / "checkpoint.safetensors").unlink(missing_ok=True)
 
 
-def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) -> None:
-    import numpy as np
+def _recipe(given: dict[str, Any]) -> Any:
+    """What fine-tuning was asked for; None if none was."""
+    from pydantic import ValidationError
 
+    from mgcap.training.recipe import Finetune
+
+    values: dict[str, Any] = {name: given[name] for name in Finetune.model_fields if given.get(name) is not None}
+    values |= parse_settings(given["tune"] or [])
+    if not given["finetune"]:
+        if values or given["resume"]:
+            name = next(iter(values), "resume").replace("_", "-")
+            raise DataError(f"--{name} needs --finetune")
+        return None
+    weights = values.get("class_weights")
+    if isinstance(weights, str) and weights not in ("none", "auto"):
+        values["class_weights"] = _read_weights(Path(weights))
+    try:
+        return Finetune.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"][:1])
+        if problem["type"] == "extra_forbidden":
+            raise DataError(f"'{where}' is not an option; there are {', '.join(Finetune.model_fields)}") from error
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        raise DataError(f"{where}: {message} (given: {problem['input']!r})" if where else message) from error
+
+
+def _read_weights(path: Path) -> dict[str, str]:
+    """Class weights from a file: JSON, or CSV with the columns class and weight."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"--class-weights takes none, auto or a file; {path} cannot be read") from error
+    try:
+        if path.suffix == ".json":
+            return {str(name): value for name, value in json.loads(text).items()}
+        return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} must have the columns class and weight") from error
+
+
+def _put_aside(run: Path) -> None:
+    """Keep the logs of a finished run under another name."""
+    if (run / "steps.csv").exists() and not (run / "checkpoint.safetensors").exists():
+        previous = run.with_suffix(".training.previous")
+        shutil.rmtree(previous, ignore_errors=True)
+        run.replace(previous)
+
+
+def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) -> dict[str, Any]:
     from mgcap.data.splits import write_split
+    from mgcap.evaluation.summary import evaluate_model
 
     testing = folder.subset(sides.test)
-    kept, proba = model.predict_readable(
-        testing.paths, on_error=lambda i, error: words.print(f"passed over: {error}", markup=False)
-    )
-    if not kept:
-        raise DataError("none of the held-out images could be read")
-    truth = np.array(testing.labels)[kept]
-    accuracy = float((model.classes_[proba.argmax(1)] == truth).mean())
-    model.metrics_ |= {"test_accuracy": accuracy, "test_images": len(kept)}
+    summary = evaluate_model(model, testing, lambda i, error: bars.say(f"passed over: {error}"))
+    model.metrics_ |= {"test_accuracy": summary["mean"] / 100, "test_images": summary["test_images"]}
     file = out.with_suffix(".split.csv")
     write_split(file, folder, sides)
     model.provenance_["split"] = file.name
-    words.print(f"accuracy on {len(kept)} held-out images: {100 * accuracy:.2f} %")
-    words.print(f"split: {file}")
+    bars.say(f"accuracy on {summary['test_images']} held-out images: {summary['mean']:.2f} %")
+    bars.say(f"split: {file}")
+    return summary
+
+
+def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any] | None, out: Path, run: Path) -> None:
+    from mgcap.report.charts import course_chart
+    from mgcap.report.page import chart, write_page
+
+    c = model.model_.config
+    charts, tables = [], []
+    if model.course_ is not None:
+        course_chart(model.course_.steps, model.course_.epochs, run / "curves.png")
+        charts.append(chart("loss and accuracy while training", run / "curves.png"))
+        tables.append(
+            {
+                "title": "Each epoch",
+                "columns": [name.replace("_", " ") for name in model.course_.epochs[0]],
+                "rows": [
+                    [f"{v:.4f}" if isinstance(v, float) else v + 1 for v in row.values()]
+                    for row in model.course_.epochs
+                ],
+            }
+        )
+    page = out.with_suffix(".html")
+    write_page(
+        page,
+        f"MG-CAP {'fine-tuned' if model.course_ else 'trained'} on {folder.root.name}",
+        f"{c.backbone} {c.layer}, granularities {', '.join(map(str, c.granularities))}, {c.rotations} rotations, "
+        f"{c.normalisation}; {c.num_classes} classes, {model.provenance_['images']} training images",
+        o.command_line(),
+        {"configuration": c.model_dump(mode="json"), "provenance": model.provenance_},
+        headline=f"{summary['mean']:.2f} %" if summary else "",
+        headline_note=f"accuracy on {summary['test_images']} test images of this one split" if summary else "",
+        tables=tables,
+        charts=charts,
+        summary=summary,
+        wrong=summary["wrong"] if summary else (),
+        root=folder.root,
+    )
+    bars.say(f"report: {page}")

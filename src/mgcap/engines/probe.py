@@ -46,6 +46,15 @@ out = ov.Core().compile_model(ov.Model([node], [source]), "CPU", {"INFERENCE_PRE
 sys.exit(0 if np.isfinite(out).all() and out.std() > 0 else 3)
 """
 
+#: A product and a convolution in bf16.
+_BF16_CHILD = """
+import torch
+a = torch.ones(64, 64, dtype=torch.bfloat16)
+with torch.autocast("cpu", torch.bfloat16):
+    b = torch.nn.Conv2d(16, 16, 3)(torch.ones(1, 16, 32, 32))
+raise SystemExit(0 if float((a @ a).sum()) == 64.0**3 and bool(b.isfinite().all()) else 3)
+"""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -78,11 +87,11 @@ def _machine() -> str:
     return hashlib.sha256(f"{platform.machine()} {flags} {version} {_CHILD}".encode()).hexdigest()[:16]
 
 
-def _try(cap: str) -> int:
+def _try(cap: str, code: str = "") -> int:
     environment = {**os.environ, VARIABLE: cap} if cap else dict(os.environ)
     try:
         return subprocess.run(
-            [sys.executable, "-c", _CHILD],
+            [sys.executable, "-c", code or _CHILD],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -104,6 +113,11 @@ def probe_int8(attempt: Callable[[str], int] = _try) -> Verdict:
         if attempt(cap) == 0:
             return Verdict(True, cap, f"int8 died with {died} and works with {VARIABLE}={cap}")
     return Verdict(False, "", f"int8 died with {died} whatever the instruction set, so fp32 is used")
+
+
+def bf16_works() -> bool:
+    """Whether torch can compute in bf16 on this processor; tried in a child process, which may die of it."""
+    return _try(os.environ.get(VARIABLE, ""), _BF16_CHILD) == 0
 
 
 def int8_verdict(again: bool = False, say: Callable[[str], None] = lambda line: None) -> Verdict:

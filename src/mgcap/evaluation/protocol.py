@@ -10,27 +10,23 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from mgcap._version import __version__
 from mgcap.assets import atomic_path
 from mgcap.classifier import SceneClassifier
 from mgcap.config import MGCAPConfig
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
-from mgcap.data.stream import Item, OnError
+from mgcap.data.stream import Item
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import fit_temperature, score
+from mgcap.evaluation.summary import Run, mistakes, summarise
 from mgcap.files import write_json
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
@@ -38,8 +34,6 @@ from mgcap.reduction import Reduction
 from mgcap.training.extraction import Extractor, Variant
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
 from mgcap.training.softmax import HeadSolver
-
-Run = dict[str, Any]
 
 
 def calibration_scenes() -> list[Item]:
@@ -230,18 +224,7 @@ class Study:
         logits = solver.logits(solution, [place[i] for i in test])
         targets = solver.targets[[place[i] for i in test]]
         scores = score(logits, targets, len(self.folder.classes), temperature)
-        probability = (logits.double() / temperature).softmax(1)
-        confidence, labels = probability.max(1)
-        names = self.folder.classes
-        wrong = [
-            {
-                "path": self.folder.relative(self.folder.paths[test[k]]),
-                "truth": names[int(targets[k])],
-                "predicted": names[int(labels[k])],
-                "probability": float(confidence[k]),
-            }
-            for k in np.flatnonzero((labels != targets).numpy()).tolist()
-        ]
+        wrong = mistakes(self.folder, test, targets, (logits.double() / temperature).softmax(1), self.folder.classes)
         best = solution.cv_accuracy.get(solution.regularisation)
         return {
             **asdict(scores),
@@ -249,7 +232,7 @@ class Study:
             "test_images": len(test),
             "regularisation": solution.regularisation,
             "cross_validated_accuracy": None if best is None else 100 * best,
-            "wrong": sorted(wrong, key=lambda w: -float(str(w["probability"]))),
+            "wrong": wrong,
         }
 
     def _table(self, runs: dict[tuple[str, int], Run]) -> None:
@@ -268,59 +251,3 @@ def _matrix_fields(config: MGCAPConfig) -> str:
     """A mark of what pooled matrices depend on besides views and network."""
     names = {"activated", "feature_norm", "embedding", "unbiased", "ridge", "rotation_pooling"}
     return json.dumps(config.model_dump(mode="json", include=names), sort_keys=True)
-
-
-def summarise(runs: Sequence[Run], classes: Sequence[str]) -> dict[str, Any]:
-    """Means and standard deviations over runs, per-class accuracy and the sum of the confusion matrices."""
-    columns = ("accuracy", "macro_f1", "kappa", "ece", "ece_calibrated", "loss", "cross_validated_accuracy")
-    means, spreads = {}, {}
-    for column in columns:
-        values = [run[column] for run in runs if run.get(column) is not None]
-        means[column] = float(np.mean(values)) if values else None
-        spreads[column] = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    per_class = np.array([run["per_class"] for run in runs], dtype=float)
-    valid = ~np.isnan(per_class)
-    shares = np.divide(np.where(valid, per_class, 0).sum(0), valid.sum(0), where=valid.any(0), out=per_class[0] * 0)
-    return {
-        "mean": means["accuracy"],
-        "std": spreads["accuracy"],
-        "runs": [run["accuracy"] for run in runs],
-        "means": means,
-        "stds": spreads,
-        "classes": list(classes),
-        "per_class_accuracy": dict(zip(classes, shares.tolist(), strict=True)),
-        "confusion": np.sum([run["confusion"] for run in runs], axis=0).tolist(),
-        "train_images": runs[0]["train_images"],
-        "test_images": runs[0]["test_images"],
-        "engine": runs[0]["engine"],
-        "weights": runs[0]["weights"],
-        "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
-    }
-
-
-def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> dict[str, Any]:
-    """The same numbers for a fitted model on all images of a folder, whose classes must be among the model's.
-
-    Raises:
-        DataError: If the folder has a class that the model does not know, or no image can be read.
-    """
-    known = [str(name) for name in classifier.classes_]
-    strange = [name for name in folder.classes if name not in known]
-    if strange:
-        raise DataError(f"the model does not know the class '{strange[0]}'; it knows {', '.join(known)}")
-    begin = time.perf_counter()
-    kept, probabilities = classifier.predict_readable(folder.paths, on_error)
-    if not kept:
-        raise DataError("none of the images could be read")
-    targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
-    logits = torch.from_numpy(probabilities).clamp_min(1e-300).log()
-    run = asdict(score(logits, targets, len(known))) | {
-        "train_images": classifier.provenance_.get("images"),
-        "test_images": len(kept),
-        "engine": classifier.engine_.name,
-        "weights": classifier.backbone_["source"],
-    }
-    run["ece_calibrated"] = None
-    summary = summarise([run], known)
-    configuration = classifier.model_.config.model_dump(mode="json")
-    return summary | {"configuration": configuration, "seconds": time.perf_counter() - begin}

@@ -93,3 +93,24 @@ def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, path)
+
+
+def course_chart(steps: list[Row], epochs: list[Row], path: Path) -> None:
+    """Loss of each step, and accuracy of each epoch, of a training run."""
+    figure = new_figure(9, 3.5)
+    left, right = figure.subplots(1, 2)
+    batches = max(int(row["step"]) for row in steps) + 1
+    x = [row["epoch"] + (row["step"] + 1) / batches for row in steps]
+    left.plot(x, [row["loss"] for row in steps], color=COLOURS[0], linewidth=0.8, alpha=0.45)
+    done = [row["epoch"] + 1 for row in epochs]
+    left.plot(done, [row["loss"] for row in epochs], "o-", color=COLOURS[0], label="training")
+    right.plot(done, [100 * row["accuracy"] for row in epochs], "o-", color=COLOURS[0], label="training, augmented")
+    if "validation_loss" in epochs[0]:
+        left.plot(done, [row["validation_loss"] for row in epochs], "s-", color=COLOURS[1], label="validation")
+        accuracy = [100 * row["validation_accuracy"] for row in epochs]
+        right.plot(done, accuracy, "s-", color=COLOURS[1], label="validation")
+    for axes, name in ((left, "loss"), (right, "accuracy, %")):
+        axes.set(xlabel="epoch", ylabel=name)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+    save_figure(figure, path)

@@ -18,6 +18,7 @@ from mgcap.engines.pipeline import images_together, local_features
 from mgcap.head import vector_length
 from mgcap.model import MGCAP, describe
 from mgcap.reduction import FeatureMoments, Reduction
+from mgcap.training.distributed import gather_rows, own_part, processes, total
 from mgcap.training.extraction import Extractor, Step, Variant, all_kinds, pooled_matrices
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
@@ -121,6 +122,30 @@ def cached_descriptors(
         pooled = extractor.pooled(keys[start : start + BLOCK], variant, config.rotations, chosen)
         rows[start : start + BLOCK] = describe(pooled.to(device), config).cpu()
     return rows
+
+
+def shared_descriptors(
+    extractor: Extractor, items: Sequence[Item], on_error: OnError, on_step: Step = lambda n: None
+) -> tuple[Tensor | None, list[int]]:
+    """Descriptors ``[n, d]`` of the images that can be read, and which these are; every process computes its part.
+
+    Args:
+        extractor: Computes and keeps what is missing.
+        items: Images, the same on every process.
+        on_error: Is told of each image that this process could not read.
+        on_step: Is told how many images were done.
+
+    Returns:
+        The first process has the descriptors; the others have None.
+    """
+    own = own_part(range(len(items)))
+    found = extractor.fill([items[i] for i in own], lambda k, error: on_error(own[k], error), on_step)
+    rows = cached_descriptors(extractor, [key for key in found if key])
+    readable = torch.zeros(len(items), dtype=torch.int64)
+    readable[[i for i, key in zip(own, found, strict=True) if key]] = 1
+    kept = total(readable.to(extractor.model.mean.device)).nonzero().flatten().tolist()
+    places = [[k for k, i in enumerate(kept) if i % processes() == r] for r in range(processes())]
+    return gather_rows(rows, places, _large), kept
 
 
 def _large(count: int, length: int) -> Tensor:

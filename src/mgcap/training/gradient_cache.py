@@ -3,102 +3,223 @@
 A plain graph keeps the activations of every view: 27 GB for 12 images x 36 views of VGG-16. Here the local features of
 all views are computed without a graph; the rest of the model, from these features to the loss, has one, which gives
 the loss's gradient with respect to them; then the backbone runs again, a few views at a time with a graph, and each
-takes its part of that gradient back. The backbone runs twice; the gradient is the same.
+takes its part of that gradient back. The backbone runs twice; the gradient is the same. Where all views fit at once, it
+runs once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mgcap import pooling
+from mgcap.backbones import split_backbone
 from mgcap.model import MGCAP
 
-#: The part of the free memory that activations may take.
-MEMORY_SHARE = 0.4
+#: The part of the free memory that activations may take, and the most of it on a CPU, where more does not help.
+MEMORY_SHARE, CPU_BYTES = 0.4, 2 << 30
+#: The most views that go through the backbone together.
+MOST_VIEWS = 256
+#: Views that go through the frozen layers together.
+FROZEN_VIEWS = 16
+
+Autocast = Callable[[], AbstractContextManager[None]]
 
 
-def _pieces(model: MGCAP, images: Tensor, chunk: int) -> Iterator[tuple[int, int, int, Tensor]]:
-    """Views a few at a time: granularity, first rotation, number of rotations, ``[B * r, 3, h, w]``."""
-    angles = model.config.angles
-    step = max(1, chunk // len(images))
+@dataclass(frozen=True)
+class Trunk:
+    """The backbones of a model in two parts: layers that stay as they are, and layers that are trained."""
+
+    frozen: list[nn.Module]
+    trained: list[nn.Module]
+
+    @classmethod
+    def of(cls, model: MGCAP, train_from: str = "all") -> Trunk:
+        """Cut the backbones of a model before a layer."""
+        parts = [split_backbone(backbone, train_from) for backbone in model.backbones]
+        return cls([frozen for frozen, _ in parts], [trained for _, trained in parts])
+
+    def at(self, granularity: int) -> tuple[nn.Module, nn.Module]:
+        """Both parts of the backbone of a granularity."""
+        which = granularity if len(self.trained) > 1 else 0
+        return self.frozen[which], self.trained[which]
+
+
+class Views(Protocol):
+    """What the trained layers see of some images."""
+
+    def __len__(self) -> int:
+        """How many images."""
+
+    def at(self, granularity: int, first: int, count: int) -> Tensor:
+        """Of ``count`` rotations from ``first`` on, ``[B * count, ...]``, the rotations of an image side by side."""
+
+
+class SampledViews:
+    """Views that are sampled when they are asked for, and seen through the frozen layers.
+
+    Args:
+        model: Says granularities and rotations.
+        images: Each ``[3, H, W]`` in [0, 1]; they may differ in size.
+        trunk: The parts of its backbones.
+        field_of_view: Which part of each side to look at; by default the configuration's.
+        autocast: Opens the precision to compute in.
+    """
+
+    def __init__(
+        self,
+        model: MGCAP,
+        images: Sequence[Tensor],
+        trunk: Trunk,
+        field_of_view: float | None = None,
+        autocast: Autocast = nullcontext,
+    ) -> None:
+        self.model, self.images, self.trunk = model, images, trunk
+        self.field_of_view, self.autocast = field_of_view, autocast
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @torch.no_grad()
+    def at(self, granularity: int, first: int, count: int) -> Tensor:
+        """See :class:`Views`."""
+        angles = self.model.config.angles[first : first + count]
+        device = self.model.mean.device
+        views = torch.cat(
+            [
+                self.model.views_at(image.to(device)[None], granularity, angles, self.field_of_view)[0]
+                for image in self.images
+            ]
+        )
+        frozen, _ = self.trunk.at(granularity)
+        with self.autocast():
+            parts = [frozen(v.contiguous(memory_format=torch.channels_last)) for v in torch.split(views, FROZEN_VIEWS)]
+        return torch.cat(parts)
+
+
+class KeptViews:
+    """Views that were seen through the frozen layers before: ``[B, S, R, C, h, w]``."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def at(self, granularity: int, first: int, count: int) -> Tensor:
+        """See :class:`Views`."""
+        return self.kept[:, granularity, first : first + count].flatten(0, 1)
+
+
+def _pieces(model: MGCAP, views: Views, chunk: int) -> Iterator[tuple[int, int, int]]:
+    """Some rotations at a time: granularity, first rotation, number of rotations."""
+    rotations = model.config.rotations
+    step = max(1, chunk // len(views))
     for g in range(len(model.config.granularities)):
-        for start in range(0, len(angles), step):
-            some = angles[start : start + step]
-            with torch.no_grad():
-                views = model.views_at(images, g, some).flatten(0, 1)
-            yield g, start, len(some), views
+        for first in range(0, rotations, step):
+            yield g, first, min(step, rotations - first)
 
 
-def _look(model: MGCAP, granularity: int, views: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]]:
-    """Local features of views, at most ``chunk`` at a time, with the number of the first; never by an engine."""
-    backbone = model.backbones[granularity if len(model.backbones) > 1 else 0]
-    for start in range(0, len(views), chunk):
-        part = views[start : start + chunk].contiguous(memory_format=torch.channels_last)
-        yield start, backbone(part).flatten(2)
+def _look(network: nn.Module, inputs: Tensor, chunk: int, autocast: Autocast) -> Iterator[tuple[int, Tensor]]:
+    """Local features, at most ``chunk`` views at a time, with the number of the first."""
+    for first in range(0, len(inputs), chunk):
+        part = inputs[first : first + chunk].contiguous(memory_format=torch.channels_last)
+        with autocast():
+            features = network(part)
+        yield first, features.flatten(2)
+
+
+def _features(model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast) -> list[Tensor]:
+    """For each granularity ``[B, R, C, N]`` in float32; the engine of the model is never asked."""
+    found: list[list[Tensor]] = [[] for _ in model.config.granularities]
+    for g, first, count in _pieces(model, views, chunk):
+        parts = [part for _, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast)]
+        features = torch.cat(parts).float()
+        found[g].append(features.reshape(len(views), count, *features.shape[1:]))
+    return [torch.cat(parts, dim=1) for parts in found]
+
+
+def _logits(model: MGCAP, features: Sequence[Tensor]) -> Tensor:
+    pool = pooling.running_max if model.config.rotation_pooling == "max" else pooling.running_mean
+    pooled = torch.stack([pool([model.embed(own)]) for own in features], dim=1)
+    logits: Tensor = model.head(model.descriptor_of(pooled))
+    return logits
+
+
+@torch.no_grad()
+def logits_of(model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast = nullcontext) -> Tensor:
+    """Logits ``[B, K]`` by the same way as in training."""
+    return _logits(model, _features(model, views, trunk, chunk, autocast))
 
 
 def gradient_step(
-    model: MGCAP, images: Tensor, loss_of: Callable[[Tensor], Tensor], chunk: int
+    model: MGCAP,
+    views: Views,
+    trunk: Trunk,
+    loss_of: Callable[[Tensor], Tensor],
+    chunk: int,
+    autocast: Autocast = nullcontext,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient of a loss to the parameters that require one.
 
     Args:
         model: Its backbones must treat each view by itself (batch norms in evaluation mode).
-        images: ``[B, 3, H, W]`` in [0, 1].
+        views: What the trained layers see.
+        trunk: Which layers these are.
         loss_of: Gives the loss of the logits.
         chunk: Views that go through the backbone together.
+        autocast: Opens the precision for the backbone.
 
     Returns:
         The loss and the logits, without a graph.
     """
-    c = model.config
-    features: list[Tensor] = []
-    with torch.no_grad():
-        for g, start, count, views in _pieces(model, images, chunk):
-            parts = torch.cat([part for _, part in _look(model, g, views, chunk)])
-            parts = parts.reshape(len(images), count, *parts.shape[1:])
-            if start == 0:
-                features.append(parts.new_empty(len(images), c.rotations, *parts.shape[2:]))
-            features[g][:, start : start + count] = parts
-    trained = any(p.requires_grad for p in model.backbones.parameters())
-    leaves = [f.float().requires_grad_(trained) for f in features]
-    pool = pooling.running_max if c.rotation_pooling == "max" else pooling.running_mean
-    pooled = torch.stack([pool([model.embed(leaf)]) for leaf in leaves], dim=1)
-    logits = model.head(model.descriptor_of(pooled))
+    trained = any(p.requires_grad for part in trunk.trained for p in part.parameters())
+    at_once = trained and chunk >= len(views) * model.config.rotations * len(model.config.granularities)
+    with torch.set_grad_enabled(at_once):
+        features = _features(model, views, trunk, chunk, autocast)
+    leaves = features if at_once else [f.requires_grad_(trained) for f in features]
+    logits = _logits(model, leaves)
     loss = loss_of(logits)
     loss.backward()  # type: ignore[no-untyped-call]
-    if trained:
-        for g, start, count, views in _pieces(model, images, chunk):
+    if trained and not at_once:
+        for g, first, count in _pieces(model, views, chunk):
             gradient = leaves[g].grad
             assert gradient is not None
-            wanted = gradient[:, start : start + count].flatten(0, 1)
-            for first, part in _look(model, g, views, chunk):
-                part.backward(wanted[first : first + len(part)].to(part.dtype))  # type: ignore[no-untyped-call]
+            wanted = gradient[:, first : first + count].flatten(0, 1)
+            for start, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast):
+                part.backward(wanted[start : start + len(part)].to(part.dtype))  # type: ignore[no-untyped-call]
     return loss.detach(), logits.detach()
 
 
-def bytes_of_a_view(model: MGCAP) -> int:
-    """What autograd keeps of one view in the backbone."""
+def bytes_of_a_view(model: MGCAP, trunk: Trunk) -> int:
+    """What autograd keeps of one view in the trained layers."""
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         kept[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
         return tensor
 
-    parameters = sum(p.numel() * p.element_size() for p in model.backbones[0].parameters())
+    frozen, trained = trunk.at(0)
+    parameters = sum(p.numel() * p.element_size() for p in trained.parameters())
     view = torch.zeros(1, 3, model.config.size, model.config.size, device=model.mean.device)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.backbones[0](view)
+    with torch.no_grad():
+        seen = frozen(view)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        trained(seen)
     return max(1, int(sum(kept.values()) - parameters))
 
 
-def choose_chunk(model: MGCAP, free_bytes: int | None = None) -> int:
-    """How many views may go through the backbone with a graph at once, from the memory at hand."""
-    free = free_memory(model.mean.device) if free_bytes is None else free_bytes
-    return max(1, min(256, int(MEMORY_SHARE * free / bytes_of_a_view(model))))
+def choose_chunk(model: MGCAP, trunk: Trunk, free_bytes: int | None = None) -> int:
+    """How many views may go through the trained layers with a graph at once, from the memory at hand."""
+    device = model.mean.device
+    share = MEMORY_SHARE * (free_memory(device) if free_bytes is None else free_bytes)
+    share = min(share, CPU_BYTES) if device.type == "cpu" else share
+    return max(1, min(MOST_VIEWS, int(share / bytes_of_a_view(model, trunk))))
 
 
 def free_memory(device: torch.device) -> int:

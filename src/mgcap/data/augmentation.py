@@ -1,0 +1,37 @@
+"""Random crops and flips of training images (the paper's, below Eq. 28).
+
+Every draw comes from a generator of its own, made from the seed, the epoch and the number of the image. So it depends
+neither on the order of the images nor on the process that looks at them, and a run that was killed goes on with the
+same crops as one that was not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+
+def random_crop(image: Tensor, share: float, rng: np.random.Generator) -> Tensor:
+    """Cut ``share`` of each side of an image ``[3, H, W]`` at a random place."""
+    height, width = (max(1, round(side * share)) for side in image.shape[-2:])
+    top = int(rng.integers(image.shape[-2] - height + 1))
+    left = int(rng.integers(image.shape[-1] - width + 1))
+    return image[..., top : top + height, left : left + width]
+
+
+def augment(
+    image: Tensor, *, seed: tuple[int, ...], crop: float = 1.0, horizontal: bool = True, vertical: bool = False
+) -> Tensor:
+    """A random part of an image, perhaps mirrored.
+
+    Args:
+        image: ``[3, H, W]``.
+        seed: The same numbers give the same outcome.
+        crop: Which share of each side is kept.
+        horizontal: Mirror left and right every other time.
+        vertical: Mirror top and bottom every other time.
+    """
+    rng = np.random.default_rng(seed)
+    image = random_crop(image, crop, rng)
+    flips = [axis for axis, wanted in ((-1, horizontal), (-2, vertical)) if rng.random() < 0.5 and wanted]
+    return image.flip(flips) if flips else image

@@ -1,0 +1,310 @@
+"""The second stage: backbone, reduction and head together, from the head that the first stage found.
+
+Whatever is random comes from the seed and the number of the epoch, so a run that was killed goes on as if nothing had
+happened, and several processes walk through the same batches, each with its part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mgcap.data.augmentation import augment
+from mgcap.data.cache import FeatureCache
+from mgcap.data.stream import Item, to_tensor
+from mgcap.engines.pipeline import prefetch
+from mgcap.files import write_rows
+from mgcap.model import MGCAP
+from mgcap.progress import Progress, silent
+from mgcap.training.checkpoint import optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
+from mgcap.training.distributed import Exchange, own_part, rank, total, wait_for_all
+from mgcap.training.gradient_cache import (
+    KeptViews,
+    SampledViews,
+    Trunk,
+    Views,
+    choose_chunk,
+    gradient_step,
+    logits_of,
+)
+from mgcap.training.kept_views import ViewKeeper
+from mgcap.training.recipe import Finetune
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Course:
+    """How far a run has come; what a checkpoint keeps besides tensors."""
+
+    epoch: int = 0  #: epochs that are complete
+    step: int = 0  #: steps of the next one that are complete
+    steps: list[Row] = field(default_factory=list)  #: epoch, step, lr, loss, accuracy of the batch
+    epochs: list[Row] = field(default_factory=list)  #: epoch, loss, accuracy, validation_loss, validation_accuracy
+    best: float = -1.0
+    best_epoch: int = 0
+
+    def stopped(self, recipe: Finetune) -> bool:
+        """Whether there is nothing more to do."""
+        late = recipe.patience is not None and self.epoch - self.best_epoch >= recipe.patience
+        return self.epoch >= recipe.epochs or late
+
+
+class Finetuner:
+    """Trains a model in place.
+
+    Args:
+        model: With the head of the first stage, on its device.
+        recipe: How.
+        items: Training images that can be read.
+        targets: Their classes by number.
+        weights: The weight of each class in the loss.
+        validation: Images to watch and their classes.
+        fabric: Launched.
+        seed: Of order and augmentation.
+        folder: Takes checkpoint and logs; None keeps none.
+        cache: Keeps what the frozen layers give, if copies are wanted.
+        notes: Stand in the checkpoint for whoever resumes it.
+        progress: Where to report.
+    """
+
+    def __init__(
+        self,
+        model: MGCAP,
+        recipe: Finetune,
+        items: Sequence[Item],
+        targets: Sequence[int],
+        weights: Tensor,
+        fabric: Fabric,
+        *,
+        validation: tuple[Sequence[Item], Sequence[int]] = ((), ()),
+        seed: int = 0,
+        folder: Path | None = None,
+        cache: FeatureCache | None = None,
+        notes: dict[str, Any] | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.model, self.recipe, self.fabric, self.seed = model, recipe, fabric, seed
+        self.items, self.targets, self.validation = items, torch.as_tensor(targets), validation
+        self.folder, self.notes, self.progress = folder, notes or {}, progress
+        self.device = model.mean.device
+        self.weights = weights.to(self.device)
+        self.trunk = Trunk.of(model, recipe.train_from)
+        model.eval().requires_grad_(False)  # batch norms keep the statistics they came with
+        for part in (*self.trunk.trained, model.reduction, model.head):
+            part.requires_grad_(True)
+        self.names = [name for name, p in model.named_parameters() if p.requires_grad]
+        self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
+        self.optimiser = recipe.make_optimiser(self.parameters, recipe.lr)
+        self.exchange = Exchange(fabric, self.parameters)
+        self.average = [p.detach().clone() for p in self.parameters] if recipe.ema else None
+        self.best: list[Tensor] | None = None
+        self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
+        self.keeper = None
+        if recipe.copies:
+            self.keeper = ViewKeeper(model, self.trunk, recipe, cache or FeatureCache(memory=True), self.augmented)
+        self.course = Course()
+        self._saved = time.monotonic()
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The file that a killed run goes on from."""
+        return self.folder / "checkpoint.safetensors" if self.folder else None
+
+    def run(self) -> Course:
+        """Train until the end; the model then has the best, the averaged or the last weights."""
+        course, recipe = self.course, self.recipe
+        self._fill()
+        batches = -(-len(self.items) // recipe.batch)
+        while not course.stopped(recipe):
+            with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
+                advance(course.step)
+                for batch, views in prefetch(self._batches(course.epoch, course.step)):
+                    self._step(batch, views, batches)
+                    advance(1)
+                    if time.monotonic() - self._saved > 60 * recipe.checkpoint_minutes:
+                        self.save()
+            self._finish_epoch()
+        self._install(self.best or self.average)
+        self.model.requires_grad_(False)
+        return course
+
+    def _fill(self) -> None:
+        """Run the frozen layers once over all images, if what they give is kept; every process does its part."""
+        if self.keeper is None:
+            return
+        items = own_part([*self.items, *self.validation[0]])
+        with self.progress("Views through the frozen layers", self.recipe.copies * len(items)) as step:
+            self.keeper.fill(items, step)
+        wait_for_all()
+        self.keeper.refresh()
+        with self.progress("Views of other processes", None):
+            self.keeper.fill([*self.items, *self.validation[0]])  # all there already, if processes share a disk
+
+    # one step
+
+    def _batches(self, epoch: int, first: int) -> Iterator[tuple[list[int], list[Tensor] | Tensor]]:
+        """Batches of an epoch from a step on: the numbers of all their images, and this process's images or views."""
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
+        size = self.recipe.batch
+        with ThreadPoolExecutor(2) as pool:
+            for start in range(first * size, len(order), size):
+                batch = order[start : start + size]
+                own = own_part(batch)
+                if self.keeper is not None:
+                    yield batch, self.keeper.read([self.items[i] for i in own], epoch % self.recipe.copies)
+                else:
+                    yield batch, list(pool.map(lambda i: self._image(i, epoch), own))
+
+    def _image(self, index: int, epoch: int) -> Tensor:
+        return self.augmented(self.items[index], (self.seed, epoch, index))
+
+    def augmented(self, item: Item, seed: tuple[int, ...]) -> Tensor:
+        """An image with random crop and flips."""
+        r = self.recipe
+        crop = self.model.config.field_of_view if r.crop is None else r.crop
+        image = to_tensor(item)
+        return augment(image, seed=seed, crop=crop, horizontal=r.horizontal_flip, vertical=r.vertical_flip)
+
+    def _views(self, found: list[Tensor] | Tensor, cropped: bool) -> Views:
+        if isinstance(found, Tensor):
+            return KeptViews(found.to(self.device).clone())
+        return SampledViews(self.model, found, self.trunk, 1.0 if cropped else None, self.fabric.autocast)
+
+    def _step(self, batch: list[int], found: list[Tensor] | Tensor, batches: int) -> None:
+        course, recipe = self.course, self.recipe
+        lr = recipe.rate(course.epoch + course.step / batches)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        targets = self.targets[list(own_part(batch))].to(self.device)
+        whole = self.weights[self.targets[batch].to(self.device)].sum()  # all processes divide by the same
+        metrics = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.optimiser.zero_grad(set_to_none=True)
+        if len(targets):
+            loss, logits = gradient_step(
+                self.model,
+                self._views(found, cropped=True),
+                self.trunk,
+                lambda logits: self._loss(logits, targets) / whole,
+                self.chunk,
+                self.fabric.autocast,
+            )
+            metrics += torch.stack((loss.double(), (logits.argmax(1) == targets).sum().double()))
+        self.exchange()
+        self.optimiser.step()
+        if self.average is not None:
+            with torch.no_grad():
+                torch._foreach_lerp_(self.average, list(self.parameters), 1 - recipe.ema)
+        loss_value, right = total(metrics).tolist()
+        course.steps.append(
+            {"epoch": course.epoch, "step": course.step, "lr": lr, "loss": loss_value, "accuracy": right / len(batch)}
+        )
+        course.step += 1
+        self.fabric.log_dict({"loss": loss_value, "lr": lr}, course.epoch * batches + course.step)
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        each = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.recipe.label_smoothing)
+        return (each * self.weights[targets]).sum()
+
+    # after an epoch
+
+    def _finish_epoch(self) -> None:
+        course = self.course
+        own = [row for row in course.steps if row["epoch"] == course.epoch]
+        row: Row = {
+            "epoch": course.epoch,
+            "loss": float(np.mean([r["loss"] for r in own])),
+            "accuracy": float(np.mean([r["accuracy"] for r in own])),
+        }
+        course.epoch, course.step = course.epoch + 1, 0
+        line = f"epoch {course.epoch}: loss {row['loss']:.4f}, accuracy {100 * row['accuracy']:.2f} % while training"
+        if len(self.validation[0]):
+            row["validation_loss"], row["validation_accuracy"] = self.validate()
+            line += f", {100 * row['validation_accuracy']:.2f} % on validation images"
+            # the loss decides between equal accuracies
+            if row["validation_accuracy"] - 1e-6 * row["validation_loss"] > course.best:
+                course.best = row["validation_accuracy"] - 1e-6 * row["validation_loss"]
+                course.best_epoch = course.epoch
+                self.best = [p.detach().clone() for p in (self.average or self.parameters)]
+        course.epochs.append(row)
+        self.fabric.log_dict({f"epoch/{name}": value for name, value in row.items() if name != "epoch"}, course.epoch)
+        self.progress.say(line)
+        self.save()
+
+    def validate(self) -> tuple[float, float]:
+        """Loss and accuracy on the validation images, by the averaged weights if there are any."""
+        probabilities = self.validation_probabilities()
+        targets = torch.as_tensor(self.validation[1])
+        loss = F.nll_loss(probabilities.clamp_min(1e-30).log(), targets)
+        return float(loss), float((probabilities.argmax(1) == targets).double().mean())
+
+    def validation_probabilities(self) -> Tensor:
+        """Probabilities ``[n, K]`` of the validation images, on the CPU."""
+        items = self.validation[0]
+        trained = self._install(self.average) if self.average is not None else None
+        found = torch.zeros(len(items), self.model.config.num_classes, dtype=torch.float64)
+        places = own_part(range(len(items)))
+        for start in range(0, len(places), self.recipe.batch):
+            some = list(places[start : start + self.recipe.batch])
+            if self.keeper is not None:
+                seen: list[Tensor] | Tensor = self.keeper.read([items[i] for i in some], 0)
+            else:
+                seen = [to_tensor(items[i]) for i in some]
+            views = self._views(seen, cropped=False)
+            logits = logits_of(self.model, views, self.trunk, self.chunk, self.fabric.autocast)
+            found[some] = logits.double().softmax(1).cpu()
+        if trained is not None:
+            self._install(trained)
+        return total(found)
+
+    @torch.no_grad()
+    def _install(self, values: Sequence[Tensor] | None) -> list[Tensor]:
+        """Give the parameters other values and return those they had."""
+        before = [p.detach().clone() for p in self.parameters]
+        for parameter, value in zip(self.parameters, values or before, strict=True):
+            parameter.copy_(value)
+        return before
+
+    # files
+
+    def save(self) -> None:
+        """Write checkpoint and logs; only the first process does."""
+        self._saved = time.monotonic()
+        if self.checkpoint is None or self.folder is None:
+            return
+        if rank() == 0:
+            tensors = optimiser_tensors(self.optimiser)
+            for kind, values in (("model", self.parameters), ("average", self.average), ("best", self.best)):
+                tensors |= {f"{kind}.{name}": value for name, value in zip(self.names, values or (), strict=False)}
+            tensors |= {f"fixed.{name}": buffer for name, buffer in self.model.reduction.named_buffers()}
+            write_checkpoint(self.checkpoint, tensors, {**self.notes, "course": self.course.__dict__})
+            write_rows(self.folder / "steps.csv", self.course.steps)
+            write_rows(self.folder / "epochs.csv", self.course.epochs)
+        wait_for_all()
+        self._saved = time.monotonic()
+
+    def resume(self) -> None:
+        """Take up the run that the checkpoint belongs to."""
+        assert self.checkpoint is not None
+        tensors, values = read_checkpoint(self.checkpoint)
+        self._install([tensors[f"model.{name}"] for name in self.names])
+        for name, buffer in self.model.reduction.named_buffers():
+            buffer.copy_(tensors[f"fixed.{name}"])
+        restore_optimiser(self.optimiser, tensors)
+        if self.average is not None:
+            self.average = [tensors[f"average.{name}"].to(self.device) for name in self.names]
+        if f"best.{self.names[0]}" in tensors:
+            self.best = [tensors[f"best.{name}"].to(self.device) for name in self.names]
+        self.course = Course(**values["course"])

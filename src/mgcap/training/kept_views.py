@@ -1,0 +1,96 @@
+"""What frozen layers give for every view of an image, kept so that they run once and not in each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from mgcap.data.cache import FeatureCache, RowStore, content_key
+from mgcap.data.stream import Item, to_tensor
+from mgcap.errors import ImageError
+from mgcap.model import MGCAP
+from mgcap.training.gradient_cache import SampledViews, Trunk
+from mgcap.training.recipe import Finetune
+from mgcap.weights import state_hash
+
+#: Images in one chunk of the cache: each may take several megabytes.
+CHUNK = 4
+
+_FIELDS = {"size", "frame", "corners", "backbone", "granularities", "rotations", "field_of_view"}
+
+
+class ViewKeeper:
+    """Keeps, for each image and copy, the views as the frozen layers show them.
+
+    Copy 0 is the image itself; the others are augmented. What they are depends on the image alone, so that other splits
+    of the same images find them.
+
+    Args:
+        model: Says the views.
+        trunk: Its frozen layers.
+        recipe: Number of copies and their augmentation.
+        cache: Where they are kept.
+        augmented: Gives a random version of an image for a seed.
+    """
+
+    def __init__(
+        self,
+        model: MGCAP,
+        trunk: Trunk,
+        recipe: Finetune,
+        cache: FeatureCache,
+        augmented: Callable[[Item, tuple[int, ...]], Tensor],
+    ) -> None:
+        self.model, self.trunk, self.augmented = model, trunk, augmented
+        config = model.config
+        shared = {
+            "kind": "views through frozen layers",
+            **config.model_dump(mode="json", include=_FIELDS),
+            "before": recipe.train_from,
+            "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
+            "engine": f"torch {torch.__version__} {model.mean.device.type}",
+        }
+        changes = {"crop": recipe.crop, "horizontal": recipe.horizontal_flip, "vertical": recipe.vertical_flip}
+        self.stores: list[RowStore] = [
+            cache.store({**shared, "copy": copy, **(changes if copy else {})}) for copy in range(recipe.copies)
+        ]
+        with torch.no_grad():
+            seen = trunk.frozen[0](torch.zeros(1, 3, config.size, config.size, device=model.mean.device))
+        self.shape = (len(config.granularities), config.rotations, *seen.shape[1:])
+
+    def fill(self, items: Sequence[Item], on_step: Callable[[int], None] = lambda n: None) -> None:
+        """Compute what is missing for these images."""
+        for copy, store in enumerate(self.stores):
+            for start in range(0, len(items), CHUNK):
+                some = items[start : start + CHUNK]
+                todo = {key: item for item in some if (key := self._key(item)) not in store}
+                if todo:
+                    images = [
+                        self.augmented(item, (copy, int.from_bytes(key[:8], "big"))) if copy else to_tensor(item)
+                        for key, item in todo.items()
+                    ]
+                    views = SampledViews(self.model, images, self.trunk, 1.0 if copy else None)
+                    rows = [views.at(g, 0, self.shape[1]).cpu() for g in range(self.shape[0])]
+                    each = torch.stack([r.reshape(len(images), -1) for r in rows], dim=1)
+                    store.add(list(todo), each.flatten(1))
+                on_step(len(some))
+
+    def refresh(self) -> None:
+        """Find what other processes have written."""
+        for store in self.stores:
+            store.refresh()
+
+    def read(self, items: Sequence[Item], copy: int) -> Tensor:
+        """``[B, S, R, C, h, w]`` of images that :meth:`fill` has seen."""
+        if not items:
+            return torch.empty(0, *self.shape)
+        return self.stores[copy].read([self._key(item) for item in items]).reshape(len(items), *self.shape)
+
+    @staticmethod
+    def _key(item: Item) -> bytes:
+        key = content_key(item)
+        if key is None:
+            raise ImageError(f"{item}: cannot be read any more")
+        return key

@@ -1,0 +1,252 @@
+"""Training in order: with the backbone frozen, and, if wanted, all of it after that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mgcap.data.cache import FeatureCache, content_key
+from mgcap.data.splits import make_split
+from mgcap.data.stream import Item
+from mgcap.engines import Engine
+from mgcap.errors import DataError, ImageError, MgcapError
+from mgcap.model import MGCAP
+from mgcap.training.checkpoint import read_checkpoint
+from mgcap.training.distributed import open_fabric, rank, share
+from mgcap.training.extraction import Extractor
+from mgcap.training.finetune import Course, Finetuner
+from mgcap.training.frozen import calibration_views, fit_reductions, pca_images, shared_descriptors
+from mgcap.training.gradient_cache import Trunk
+from mgcap.training.recipe import Finetune
+from mgcap.training.sgd_head import train_head
+from mgcap.training.softmax import HeadSolver
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from mgcap.classifier import SceneClassifier
+
+
+@dataclass
+class TrainingSet:
+    """Images and their classes by number."""
+
+    items: Sequence[Item]
+    targets: Sequence[int]
+    classes: Sequence[str]
+
+    def part(self, members: Sequence[int]) -> TrainingSet:
+        """Some of the images."""
+        return TrainingSet([self.items[i] for i in members], [self.targets[i] for i in members], self.classes)
+
+
+@dataclass
+class Outcome:
+    """What training found besides the model itself."""
+
+    kept: list[int]  #: images that could be read
+    skipped: list[tuple[int, ImageError]]
+    engine: Engine
+    regularisation: float | None = None
+    cv_accuracy: float | None = None
+    held_out: Tensor | None = None  #: probabilities of images that were held out
+    course: Course | None = None
+
+
+def frozen_stage(
+    classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune | None = None
+) -> Outcome:
+    """Fit reduction and head to features of the frozen backbone; several processes share the work.
+
+    Args:
+        classifier: Says engine, seed, regularisation and whether to keep features.
+        model: Gets reduction and head.
+        data: The training images.
+        recipe: If fine-tuning follows: how its first stage trains the head.
+    """
+    progress, items = classifier.progress, data.items
+    engine = classifier.attach_engine(model, lambda: calibration_views(model, items, classifier.seed))
+    if model.config.reduction == "pca":
+        everything = range(len(items))
+        if rank() == 0:
+            with progress("Fitting PCA", pca_images([everything])) as step:
+                (fitted,) = fit_reductions(model, items, [everything], classifier.seed, step)
+            model.reduction.load_state_dict(fitted.state_dict())
+        share([model.reduction.basis, model.reduction.mean])
+        model.reduction.fitted.fill_(True)
+    skipped: list[tuple[int, ImageError]] = []
+    extractor = Extractor(model, engine.mark, FeatureCache(memory=not classifier.cache, say=progress.say))
+    with progress("Extracting features", len(items)) as step:
+        rows, kept = shared_descriptors(extractor, items, lambda i, error: skipped.append((i, error)), step)
+    told = {i for i, _ in skipped} | set(kept)
+    skipped += [
+        (i, ImageError(f"{items[i]}: another process could not read it")) for i in range(len(items)) if i not in told
+    ]
+    targets = [data.targets[i] for i in kept]
+    lost = sorted(set(range(len(data.classes))) - set(targets))
+    if lost:
+        raise DataError(f"no image of class '{data.classes[lost[0]]}' could be read: {skipped[0][1]}")
+    outcome = Outcome(kept, skipped, engine)
+    if rows is not None:
+        _solve_head(classifier, model, rows, targets, data.classes, recipe, outcome)
+    share([model.head.weight, model.head.bias])
+    return outcome
+
+
+def _solve_head(
+    classifier: SceneClassifier,
+    model: MGCAP,
+    rows: Tensor,
+    targets: list[int],
+    classes: Sequence[str],
+    recipe: Finetune | None,
+    outcome: Outcome,
+) -> None:
+    if recipe is not None and recipe.head == "sgd":
+        with classifier.progress("Training the head", recipe.head_epochs) as step:
+            weights = recipe.weights_of(classes, targets)
+            weight, bias = train_head(rows, targets, weights, recipe, classifier.seed, step)
+    else:
+        with classifier.progress("Solving the head", None):
+            solver = HeadSolver(rows, targets, len(classes))
+            solution = solver.solve(None, classifier.strengths(), seed=classifier.seed)
+            head = solver.head(solution)
+        weight, bias = head.weight, head.bias
+        outcome.regularisation = head.regularisation
+        outcome.cv_accuracy = head.cv_accuracy.get(head.regularisation)
+        if solution.cv_logits is not None:
+            outcome.held_out = solution.cv_logits.double().softmax(1)
+    with torch.no_grad():
+        model.head.weight.copy_(weight)
+        model.head.bias.copy_(bias)
+
+
+def both_stages(
+    classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune, folder: Path | None, resume: bool
+) -> Outcome:
+    """The head on frozen features, then everything.
+
+    Args:
+        classifier: See :func:`frozen_stage`.
+        model: Is trained in place.
+        data: The training images.
+        recipe: How.
+        folder: For checkpoint and logs.
+        resume: Go on from the checkpoint in ``folder``, if there is one.
+    """
+    try:
+        Trunk.of(model, recipe.train_from)
+    except ValueError as error:
+        raise DataError(f"--train-from: {error}") from error
+    notes: dict[str, Any] = {"identity": identity(classifier, model, data, recipe)}
+    before = _checkpoint_notes(folder, resume, notes["identity"])
+    if resume and before is None:
+        classifier.progress.say("there is no checkpoint yet, so training begins anew")
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+    loggers = [TensorBoardLogger(folder, name="tensorboard", version="")] if folder and rank() == 0 else []
+    fabric = open_fabric(model.mean.device, recipe.precision, loggers)
+    model.to(fabric.device)
+    watched = _validation_part(data, recipe, classifier.seed)
+    learnt = [i for i in range(len(data.items)) if i not in set(watched)]
+    if before is None:
+        first = frozen_stage(classifier, model, data.part(learnt), recipe)
+        kept = [learnt[k] for k in first.kept]
+        skipped = [(learnt[k], error) for k, error in first.skipped]
+        model.engine = None
+    else:
+        kept = before["kept"]
+        skipped = [(i, ImageError(f"{data.items[i]}: cannot be read")) for i in before["skipped"]]
+    notes |= {"kept": kept, "skipped": [i for i, _ in skipped]}
+    training, watching = data.part(kept), data.part(watched)
+    tuner = Finetuner(
+        model,
+        recipe,
+        training.items,
+        training.targets,
+        recipe.weights_of(data.classes, training.targets),
+        fabric,
+        validation=(watching.items, watching.targets),
+        seed=classifier.seed,
+        folder=folder,
+        cache=FeatureCache(memory=not classifier.cache, say=classifier.progress.say),
+        notes=notes,
+        progress=classifier.progress,
+    )
+    if before is None:
+        tuner.save()
+    else:
+        tuner.resume()
+        classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
+    course = _run(tuner, fabric)
+    held_out = tuner.validation_probabilities() if watched else None
+    engine = classifier.attach_engine(model, lambda: calibration_views(model, training.items, classifier.seed))
+    return Outcome(kept, skipped, engine, held_out=held_out, course=course)
+
+
+def _run(tuner: Finetuner, fabric: Fabric) -> Course:
+    """Train; whatever ends it early, say where it can go on."""
+    try:
+        course = tuner.run()
+    except BaseException as error:
+        where = f"the checkpoint {tuner.checkpoint}" if tuner.checkpoint and tuner.checkpoint.exists() else ""
+        how = f"; add --resume to the same command to go on from {where}" if where else ""
+        if isinstance(error, MgcapError):
+            raise MgcapError(f"{error}{how}") from error
+        if rank() == 0 and how:
+            tuner.progress.say(f"training was stopped{how}")
+        raise
+    for logger in fabric.loggers:
+        logger.finalize("success")
+    return course
+
+
+def identity(classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune) -> dict[str, Any]:
+    """What must be the same for a run to be resumed."""
+    marks = hashlib.sha256()
+    for item, target in zip(data.items, data.targets, strict=True):
+        marks.update((content_key(item) or b"?") + bytes(str(target), "ascii"))
+    return {
+        "configuration": model.config.model_dump(mode="json"),
+        "options": recipe.model_dump(mode="json", exclude={"chunk", "checkpoint_minutes"}),
+        "weights": str(classifier.weights),
+        "seed": classifier.seed,
+        "images": marks.hexdigest(),
+    }
+
+
+def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    """What the checkpoint in a folder says; None if there is none."""
+    path = folder / "checkpoint.safetensors" if folder else None
+    if path is None or not path.exists():
+        return None
+    if not resume:
+        raise DataError(f"{folder} holds a run that is not finished; add --resume to go on, or remove {path}")
+    _, values = read_checkpoint(path)
+    changed = [name for name in wanted if values.get("identity", {}).get(name) != wanted[name]]
+    if changed:
+        raise DataError(
+            f"{path} belongs to a run with other {', '.join(changed)}; give the same command, or another --out"
+        )
+    return values
+
+
+def _validation_part(data: TrainingSet, recipe: Finetune, seed: int) -> list[int]:
+    if not recipe.validation:
+        return []
+    marks = [content_key(item) for item in data.items]
+    split = make_split(data.targets, 1 - recipe.validation, seed, marks, data.classes)
+    return [i for i in split.test if marks[i] is not None]
+
+
+def percentiles(probabilities: Tensor) -> list[float]:
+    """Percentiles 0 to 100 of the largest probability."""
+    values = np.percentile(probabilities.amax(1).cpu().numpy(), np.arange(101))
+    return [round(float(value), 6) for value in values]
