@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mgcap.backbones import BACKBONES, backbone_spec, build_backbone
+from mgcap.backbones import BACKBONES, backbone_spec, build_backbone, split_backbone
 
 #: Parameters of torchvision's models without their classifiers (from the published totals).
 PARAMETERS = {
@@ -126,3 +126,24 @@ def test_timm_is_lazy_and_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
     model = MGCAP(MGCAPConfig(backbone="timm:convnext_tiny", channels=6, size=32, rotations=1))
     assert model(torch.rand(1, 3, 32, 32)).shape == (1, 21)
+
+
+@pytest.mark.parametrize(
+    "name, first, frozen",
+    [("vgg16", "conv5_1", 20), ("alexnet", "conv1", 0), ("resnet50-v1", "stage4", 72), ("resnet18", "stage4.2", 39)],
+)
+def test_a_network_in_two_parts(name: str, first: str, frozen: int) -> None:
+    torch.manual_seed(0)
+    network = build_backbone(name).eval()
+    lower, upper = split_backbone(network, first)
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.equal(upper(lower(images)), network(images))
+    parts = [p for part in (lower, upper) for p in part.parameters()]
+    assert [id(p) for p in parts] == [id(p) for p in network.parameters()]
+    assert len(list(lower.parameters())) == frozen
+
+
+def test_a_layer_to_cut_at_must_be_there() -> None:
+    with pytest.raises(ValueError, match=r"allowed are all, stage1, stage2, stage2\.2, stage3"):
+        split_backbone(build_backbone("resnet18"), "conv5_1")

@@ -232,9 +232,10 @@ class ResNet(_Tapped):
         return [self.conv1, self.bn1, *activation, *([self.maxpool] if self.stages else [])]
 
     def steps(self) -> list[tuple[str, nn.Module]]:
-        """The stem and the stages."""
-        later = [(f"stage{i}", self.get_submodule(name)) for i, name in enumerate(self.stages, start=2)]
-        return [("stage1", nn.Sequential(*self._stem())), *later]
+        """The stem and the blocks of each stage."""
+        stages = enumerate((self.get_submodule(name) for name in self.stages), start=2)
+        blocks = [(f"stage{i}.{j}", block) for i, stage in stages for j, block in enumerate(stage.children(), start=1)]
+        return [("stage1", nn.Sequential(*self._stem())), *blocks]
 
 
 class TimmFeatures(nn.Module):
@@ -268,7 +269,8 @@ def split_backbone(backbone: nn.Module, first: str) -> tuple[nn.Sequential, nn.S
 
     Args:
         backbone: As :func:`build_backbone` makes it.
-        first: The first layer of the second part; ``all`` puts everything there.
+        first: The first layer of the second part (``conv5_1``; ``stage4`` or its second block, ``stage4.2``); ``all``
+            puts everything there.
 
     Raises:
         ValueError: If there is no such layer.
@@ -276,7 +278,9 @@ def split_backbone(backbone: nn.Module, first: str) -> tuple[nn.Sequential, nn.S
     if first == "all":
         return nn.Sequential(), nn.Sequential(backbone)
     names = [name for name, _ in backbone.steps()] if isinstance(backbone, _Tapped) else []
+    first = f"{first}.1" if f"{first}.1" in names else first
     if first not in names:
+        names = [name.removesuffix(".1") for name in names]
         raise ValueError(f"there is no layer '{first}' to begin with; allowed are {', '.join(['all', *names])}")
     modules = [module for _, module in backbone.steps()]  # type: ignore[operator]
     cut = names.index(first)

@@ -47,7 +47,8 @@ def ablate(
     from mgcap.evaluation.ablation import ablation_studies, distinct_settings
     from mgcap.evaluation.protocol import Study
     from mgcap.report.charts import ablation_chart
-    from mgcap.report.page import chart, write_page
+    from mgcap.report.page import chart, in_words, write_page
+    from mgcap.report.published import published_table
 
     check_writable(out / "summary.json")
     classifier = o.classifier(context)
@@ -77,6 +78,14 @@ def ablate(
             for row in rows:
                 spread = "" if row["std"] is None else f" +- {row['std']:.2f}"
                 data.print(f"  {row['setting']:>10}  {row['mean']:.2f}{spread}", markup=False)
+    first = next(iter(summaries.values()))
+    ratio = first["train_images"] / (first["train_images"] + first["test_images"])
+    own = [
+        {"method": f"MG-CAP here, frozen: {in_words(summary['configuration'])}", **_figures(summary)}
+        for name in (where["normalisation", label] for label in chosen.get("normalisation", ("", {}))[1])
+        if (summary := summaries[name])
+    ]
+    published = published_table(folder.classes, ratio, own) if own else None
     write_page(
         out / "report.html",
         f"Ablations of MG-CAP on {folder.root.name}",
@@ -92,7 +101,8 @@ def ablate(
                 ],
             }
             for name, rows in tables.items()
-        ],
+        ]
+        + ([published] if published else []),
         charts=[chart(chosen[name][0], out / f"{name}.png") for name in tables],
     )
     words.print(f"tables, plots and report: {out}")

@@ -13,6 +13,7 @@ from mgcap.errors import DataError
 from mgcap.files import write_json
 
 if TYPE_CHECKING:
+    from mgcap.data.folders import SceneFolder
     from mgcap.evaluation.protocol import Study
 
 
@@ -73,7 +74,33 @@ def evaluate(
         words.print(f"{count} per class: {_headline(few[str(count)])}")
     report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
     write_json(out / "summary.json", report)
+    _few_shot_report(few, folder.root.name, out)
+    words.print(f"results: {out}")
     o.write_json(json_file, report)
+
+
+def _few_shot_report(few: dict[str, Any], name: str, out: Path) -> None:
+    from mgcap.report.charts import ablation_chart
+    from mgcap.report.page import chart, in_words, write_page
+
+    rows = [{"setting": count, "mean": s["mean"], "std": s["std"]} for count, s in few.items()]
+    ablation_chart("training images per class", rows, out / "shots.png")
+    last = few[str(rows[-1]["setting"])]
+    write_page(
+        out / "report.html",
+        f"Few-shot accuracy of MG-CAP on {name}",
+        f"{in_words(last['configuration'])}; {len(last['classes'])} classes, {len(last['runs'])} seeded episodes each",
+        o.command_line(),
+        {"configuration": last["configuration"], "versions": last["versions"]},
+        tables=[
+            {
+                "title": "Accuracy on all other images",
+                "columns": ("training images per class", "accuracy, %"),
+                "rows": [(count, _headline(s).removesuffix(" %")) for count, s in few.items()],
+            }
+        ],
+        charts=[chart("accuracy by training images per class", out / "shots.png")],
+    )
 
 
 def _counts(shots: str) -> list[int]:
@@ -92,7 +119,8 @@ def _headline(summary: dict[str, Any]) -> str:
 
 
 def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
-    from mgcap.report.page import write_page
+    from mgcap.report.page import in_words, write_page
+    from mgcap.report.published import published_table
 
     rows = [
         (name.replace("_", " "), *(f"{v:.4g}" if v is not None else "-" for v in (summary["means"][name], spread)))
@@ -100,17 +128,20 @@ def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
     ]
     c = summary["configuration"]
     runs = [(number, f"{accuracy:.2f}") for number, accuracy in enumerate(summary["runs"])]
+    ratio = summary["train_images"] / (summary["train_images"] + summary["test_images"])
+    own = {"method": f"MG-CAP here, frozen: {in_words(c)}", "mean": summary["mean"], "std": summary["std"]}
+    published = published_table(summary["classes"], ratio, [own])
     write_page(
         out / "report.html",
         f"Accuracy of MG-CAP on {study.folder.root.name}",
-        f"{c['backbone']} {c['layer']}, granularities {', '.join(map(str, c['granularities']))}, {c['rotations']} "
-        f"rotations, {c['normalisation']}; {len(summary['classes'])} classes, {summary['train_images']} training and "
+        f"{in_words(c)}; {len(summary['classes'])} classes, {summary['train_images']} training and "
         f"{summary['test_images']} test images a run; engine {summary['engine']}",
         o.command_line(),
         {"configuration": c, "versions": summary["versions"], "weights": summary["weights"]},
         headline=_headline(summary).replace("+-", "\N{PLUS-MINUS SIGN}"),
         headline_note=f"mean and standard deviation of the test accuracy over {len(runs)} runs",
         tables=[
+            *([published] if published else []),
             {"title": "All runs together", "columns": ("", "mean", "standard deviation"), "rows": rows},
             {"title": "Each run", "columns": ("run", "accuracy, %"), "rows": runs},
         ],
@@ -142,8 +173,27 @@ def _test_model(path: Path, scenes: Path, out: Path, engine: str, device: str) -
 
     classifier = SceneClassifier.load(path, device, engine, bars)
     skipped: list[str] = []
-    summary = evaluate_model(classifier, open_folder(scenes, minimum_classes=1), lambda i, e: skipped.append(str(e)))
+    folder = open_folder(scenes, minimum_classes=1)
+    summary = evaluate_model(classifier, folder, lambda i, e: skipped.append(str(e)))
     for line in skipped:
         words.print(f"passed over: {line}", markup=False)
     write_json(out / "summary.json", summary)
+    _model_report(summary, folder, path, out)
     return summary
+
+
+def _model_report(summary: dict[str, Any], folder: SceneFolder, model: Path, out: Path) -> None:
+    from mgcap.report.page import in_words, write_page
+
+    write_page(
+        out / "report.html",
+        f"{model.name} on {folder.root.name}",
+        f"{in_words(summary['configuration'])}; engine {summary['engine']}",
+        o.command_line(),
+        {"configuration": summary["configuration"], "versions": summary["versions"]},
+        headline=_headline(summary),
+        headline_note=f"accuracy on {summary['test_images']} images",
+        summary=summary,
+        wrong=summary["wrong"],
+        root=folder.root,
+    )

@@ -213,10 +213,17 @@ def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) 
 
 def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any] | None, out: Path, run: Path) -> None:
     from mgcap.report.charts import course_chart
-    from mgcap.report.page import chart, write_page
+    from mgcap.report.page import chart, in_words, write_page
+    from mgcap.report.published import published_table
 
-    c = model.model_.config
+    config = model.model_.config.model_dump(mode="json")
+    images = model.provenance_["images"]
     charts, tables = [], []
+    if summary is not None:
+        method = f"MG-CAP here, {'fine-tuned' if model.course_ else 'frozen'}, one split: {in_words(config)}"
+        own = {"method": method, "mean": summary["mean"], "std": None}
+        published = published_table(summary["classes"], images / (images + summary["test_images"]), [own])
+        tables += [published] if published else []
     if model.course_ is not None:
         course_chart(model.course_.steps, model.course_.epochs, run / "curves.png")
         charts.append(chart("loss and accuracy while training", run / "curves.png"))
@@ -234,10 +241,9 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
     write_page(
         page,
         f"MG-CAP {'fine-tuned' if model.course_ else 'trained'} on {folder.root.name}",
-        f"{c.backbone} {c.layer}, granularities {', '.join(map(str, c.granularities))}, {c.rotations} rotations, "
-        f"{c.normalisation}; {c.num_classes} classes, {model.provenance_['images']} training images",
+        f"{in_words(config)}; {config['num_classes']} classes, {images} training images; engine {model.engine_.name}",
         o.command_line(),
-        {"configuration": c.model_dump(mode="json"), "provenance": model.provenance_},
+        {"configuration": config, "provenance": model.provenance_},
         headline=f"{summary['mean']:.2f} %" if summary else "",
         headline_note=f"accuracy on {summary['test_images']} test images of this one split" if summary else "",
         tables=tables,

@@ -47,6 +47,15 @@ def chart(title: str, path: Path) -> dict[str, str]:
     return {"title": title, "data": _data_uri("png", path.read_bytes())}
 
 
+def in_words(config: dict[str, Any]) -> str:
+    """The main values of a configuration."""
+    granularities = ", ".join(f"{g:g}" for g in config["granularities"])
+    rotations = f"{config['rotations']} rotation" + ("s" if config["rotations"] > 1 else "")
+    return (
+        f"{config['backbone']} {config['layer']}, granularities {granularities}, {rotations}, {config['normalisation']}"
+    )
+
+
 def _shade(confusion: Sequence[Sequence[int]]) -> Any:
     def shade(value: int, row: int, column: int) -> str:
         if not value:
@@ -93,7 +102,7 @@ def write_page(
         details: Configuration and versions, shown as JSON.
         headline: The one number.
         headline_note: What it means.
-        tables: Each with ``title``, ``columns`` and ``rows``.
+        tables: Each with ``title``, ``columns`` and ``rows``, and perhaps ``ours``, the numbers of rows to stand out.
         charts: What :func:`chart` gave.
         summary: With ``classes``, ``per_class_accuracy`` and ``confusion``.
         wrong: Mistakes with ``path``, ``truth``, ``predicted`` and ``probability``.

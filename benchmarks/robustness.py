@@ -1,0 +1,143 @@
+"""Accuracy on test images that are turned, which training never saw turned.
+
+    python benchmarks/robustness.py DATA --preset paper --granularities 1.0 0.9 0.8 --per-class 10
+
+Trains on 80 % of each class, upright. The test images are turned about their centre by 0, 15, ..., 345 degrees, with
+mirrored corners, and classified by MG-CAP at one granularity with 1, 4 and 12 rotations, and by the plain features of
+the same network: its activated map, averaged over positions, with the same exact head. The first granularity is used;
+the others only let the pass share its features with the ablation studies.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from common import write_rows
+from torch import Tensor
+
+from mgcap.classifier import SceneClassifier
+from mgcap.cli.console import bars
+from mgcap.data.cache import FeatureCache
+from mgcap.data.folders import content_hashes, open_folder
+from mgcap.data.splits import make_split
+from mgcap.data.stream import image_batches, to_tensor
+from mgcap.engines.pipeline import Piece, images_together, local_features
+from mgcap.evaluation.protocol import calibration_scenes
+from mgcap.model import MGCAP, describe
+from mgcap.report.charts import COLOURS, new_figure, save_figure
+from mgcap.training.extraction import Extractor, Variant, pooled_matrices
+from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
+from mgcap.training.softmax import solve_head
+from mgcap.views import sample_views
+
+COUNTS = (1, 4, 12)
+PLAIN = "plain features, averaged"
+
+
+def turned(image: Tensor, angle: float) -> Tensor:
+    """The whole image turned clockwise, with mirrored corners."""
+    return sample_views(image[None], 1.0, [angle], image.shape[-1], "filled", "mirror")[0, 0].clamp(0, 1)
+
+
+def averages(pieces: Iterator[Piece], into: dict[int, Tensor]) -> Iterator[Piece]:
+    """Pass pieces on and keep the averaged features of the upright views."""
+    for piece in pieces:
+        if piece.first_rotation == 0:
+            into.update(zip(piece.indices, piece.features[:, 0].relu().mean(-1), strict=True))
+        yield piece
+
+
+@torch.inference_mode()
+def plain_features(model: MGCAP, items: list) -> Tensor:  # type: ignore[type-arg]
+    found = []
+    with bars("Plain features of the training images", len(items)) as step:
+        for _, images in image_batches(items, 8, lambda i, e: None):
+            found.append(model.features_at(images, 0, [0.0])[:, 0].relu().mean(-1))
+            step(len(images))
+    return torch.cat(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--preset", default="paper")
+    parser.add_argument("--granularities", type=float, nargs="+", default=[1.0])
+    parser.add_argument("--per-class", type=int, default=10, help="test images of each class")
+    parser.add_argument("--step", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--png", type=Path)
+    args = parser.parse_args()
+    folder = open_folder(args.data)
+    split = make_split(folder.targets, 0.8, args.seed, content_hashes(folder.paths), folder.classes)
+    train = folder.subset(split.train)
+    classifier = SceneClassifier(
+        args.preset, engine=args.engine, rotations=max(COUNTS), granularities=tuple(args.granularities), progress=bars
+    )
+    config = classifier.configuration(len(folder.classes))
+    model, _ = classifier.build_model(config)
+    engine = classifier.attach_engine(model, lambda: calibration_views(model, calibration_scenes()))
+    if config.reduction == "pca":
+        (model.reduction,) = fit_reductions(model, train.paths, [range(len(train))], args.seed)
+    variants = [Variant(config, model.reduction, COUNTS)]
+    extractor = Extractor(model, engine.mark, FeatureCache(say=bars.say), variants)
+    with bars("Features of the training images", len(train)) as step:
+        keys = [key for key in extractor.fill(train.paths, lambda i, e: None, step) if key]
+    configs = {count: config.replace(rotations=count, granularities=config.granularities[:1]) for count in COUNTS}
+    heads = {}
+    targets = [folder.classes.index(label) for label in train.labels]
+    for count, own in configs.items():
+        rows = cached_descriptors(extractor, keys, 0, own)
+        heads[f"MG-CAP, {count} rotation" + "s" * (count > 1)] = solve_head(rows, targets, len(folder.classes))
+    heads[PLAIN] = solve_head(plain_features(model, list(train.paths)).clone(), targets, len(folder.classes))
+    by_class: dict[int, list[int]] = {}
+    for index in split.test:
+        by_class.setdefault(folder.targets[index], []).append(index)
+    test = [index for members in by_class.values() for index in members[: args.per_class]]
+    truth = torch.tensor([folder.targets[i] for i in test])
+    images = [to_tensor(folder.paths[i]) for i in test]
+    angles = range(0, 360, args.step)
+    kinds = {(0, 0, count) for count in COUNTS}
+    rows = []
+    with bars("Turned test images", len(test) * len(angles)) as step, torch.no_grad():
+        for angle in angles:
+            items = [turned(image, angle) for image in images]
+            upright: dict[int, Tensor] = {}
+            batches = image_batches(items, images_together(max(COUNTS), "cpu"), lambda i, e: None)
+            pieces = averages(local_features(model, batches, [0]), upright)
+            logits: dict[str, list[Tensor]] = {name: [] for name in heads}
+            for _, pools in pooled_matrices(model, variants, pieces, kinds):
+                for (name, head), count in zip(list(heads.items())[:-1], COUNTS, strict=True):
+                    vector = describe(pools[0, 0, count][None, None], configs[count])
+                    logits[name].append((vector @ head.weight.T + head.bias)[0])
+                step(1)
+            plain = torch.stack([upright[i] for i in range(len(items))])
+            logits[PLAIN] = list(plain @ heads[PLAIN].weight.T + heads[PLAIN].bias)
+            for name, found in logits.items():
+                right = (torch.stack(found).argmax(1) == truth).float().mean()
+                row = {"method": name, "angle": angle, "accuracy": round(100 * float(right), 2), "images": len(test)}
+                rows.append({"preset": args.preset, **row})
+            bars.say(", ".join(f"{r['method']} {r['accuracy']:.2f}" for r in rows[-len(heads) :]) + f" at {angle}")
+    for name in heads:
+        own = [row["accuracy"] for row in rows if row["method"] == name]
+        print(f"{name:28s} upright {own[0]:6.2f}  mean {sum(own) / len(own):6.2f}  worst {min(own):6.2f}")
+    write_rows(args.csv, rows)
+    if args.png:
+        figure = new_figure(8, 4)
+        axes = figure.subplots()
+        for colour, name in zip(COLOURS, heads, strict=False):
+            own = [row for row in rows if row["method"] == name]
+            axes.plot([r["angle"] for r in own], [r["accuracy"] for r in own], "o-", color=colour, label=name)
+        axes.set(xlabel="degrees that the test images are turned by", ylabel="accuracy, %")
+        axes.set_xticks(range(0, 361, 45))
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        save_figure(figure, args.png)
+
+
+if __name__ == "__main__":
+    main()
