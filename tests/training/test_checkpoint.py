@@ -12,7 +12,7 @@ from mgcap.training.recipe import Finetune
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_an_optimiser_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
-    recipe = Finetune(optimiser=name)  # type: ignore[arg-type]
+    recipe = Finetune(optimiser=name, lr=0.1)  # type: ignore[arg-type]
 
     def steps(parameter: torch.nn.Parameter, optimiser: torch.optim.Optimizer, count: int) -> None:
         for k in range(count):
@@ -21,7 +21,7 @@ def test_an_optimiser_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Pa
             optimiser.step()
 
     whole = torch.nn.Parameter(torch.ones(4))
-    optimiser = recipe.make_optimiser([whole], 0.1)
+    optimiser = recipe.make_optimiser([whole])
     steps(whole, optimiser, 3)
     write_checkpoint(tmp_path / "c", {"p": whole, **optimiser_tensors(optimiser)}, {"epoch": 3})
     steps(whole, optimiser, 3)
@@ -29,7 +29,7 @@ def test_an_optimiser_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Pa
     tensors, values = read_checkpoint(tmp_path / "c")
     assert values == {"epoch": 3}
     again = torch.nn.Parameter(tensors["p"].clone())
-    other = recipe.make_optimiser([again], 0.1)
+    other = recipe.make_optimiser([again])
     restore_optimiser(other, tensors)
     steps(again, other, 3)
     assert torch.equal(again, whole)

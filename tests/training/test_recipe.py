@@ -13,7 +13,7 @@ def test_the_paper_is_the_default() -> None:
     assert (recipe.batch, recipe.lr, recipe.momentum, recipe.weight_decay) == (12, 1e-3, 0.9, 5e-4)
     assert (recipe.head_lr, recipe.head_decay_epochs, recipe.decay) == (0.1, 30, 0.15)
     assert [recipe.rate(e) for e in (0, 2.99, 3, 5.5, 6)] == pytest.approx([1e-3, 1e-3, 1.5e-4, 1.5e-4, 2.25e-5])
-    (group,) = recipe.make_optimiser([torch.nn.Parameter(torch.zeros(1))], 1e-3).param_groups
+    (group,) = recipe.make_optimiser([torch.nn.Parameter(torch.zeros(1))]).param_groups
     assert group["momentum"] == 0.9 and group["weight_decay"] == 5e-4
 
 
@@ -22,8 +22,8 @@ def test_other_schedules_and_optimisers() -> None:
     assert [cosine.rate(e) for e in (0, 2, 4)] == pytest.approx([0.2, 0.1, 0.0])
     assert Finetune(schedule="constant").rate(100) == 1e-3
     parameters = [torch.nn.Parameter(torch.zeros(1))]
-    assert isinstance(Finetune(optimiser="adamw").make_optimiser(parameters, 1e-3), torch.optim.AdamW)
-    assert type(Finetune(optimiser="adam").make_optimiser(parameters, 1e-3)) is torch.optim.Adam
+    assert isinstance(Finetune(optimiser="adamw").make_optimiser(parameters), torch.optim.AdamW)
+    assert type(Finetune(optimiser="adam").make_optimiser(parameters)) is torch.optim.Adam
 
 
 def test_class_weights() -> None:

@@ -29,3 +29,14 @@ def test_a_heavier_class_is_chosen_where_nothing_speaks_against_it() -> None:
     rows, targets = torch.ones(4, 1), [0, 0, 1, 1]
     _, bias = train_head(rows, targets, torch.tensor([1.0, 5.0]), Finetune(head_epochs=30))
     assert bias[1] > bias[0]
+
+
+def test_the_rate_is_the_papers_for_descriptors_of_the_papers_length() -> None:
+    """Training on descriptors sqrt(side) times as long, at the plain rate, gives the same function."""
+    generator = torch.Generator().manual_seed(0)
+    rows, targets = torch.randn(20, 3, generator=generator), [k % 2 for k in range(20)]
+    recipe = Finetune(head_epochs=4, weight_decay=0.1, head_lr=0.01)
+    weight, bias = train_head(rows, targets, torch.ones(2), recipe, side=16)
+    longer, same_bias = train_head(4 * rows, targets, torch.ones(2), recipe)
+    torch.testing.assert_close(weight, 4 * longer, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(bias, same_bias, rtol=1e-4, atol=1e-6)

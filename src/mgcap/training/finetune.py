@@ -107,7 +107,7 @@ class Finetuner:
             part.requires_grad_(True)
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
-        self.optimiser = recipe.make_optimiser(self.parameters, recipe.lr)
+        self.optimiser = recipe.make_optimiser(self.parameters, model.head.weight, model.side)
         self.exchange = Exchange(fabric, self.parameters)
         self.average = [p.detach().clone() for p in self.parameters] if recipe.ema else None
         self.best: list[Tensor] | None = None
@@ -128,6 +128,9 @@ class Finetuner:
         course, recipe = self.course, self.recipe
         self._fill()
         batches = -(-len(self.items) // recipe.batch)
+        if len(self.validation[0]) and self.best is None:
+            accuracy = self._watch()[1]
+            self.progress.say(f"before: {100 * accuracy:.2f} % on validation images")
         while not course.stopped(recipe):
             with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
                 advance(course.step)
@@ -187,7 +190,7 @@ class Finetuner:
         course, recipe = self.course, self.recipe
         lr = recipe.rate(course.epoch + course.step / batches)
         for group in self.optimiser.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["scale"]
         targets = self.targets[list(own_part(batch))].to(self.device)
         whole = self.weights[self.targets[batch].to(self.device)].sum()  # all processes divide by the same
         metrics = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -231,17 +234,20 @@ class Finetuner:
         course.epoch, course.step = course.epoch + 1, 0
         line = f"epoch {course.epoch}: loss {row['loss']:.4f}, accuracy {100 * row['accuracy']:.2f} % while training"
         if len(self.validation[0]):
-            row["validation_loss"], row["validation_accuracy"] = self.validate()
+            row["validation_loss"], row["validation_accuracy"] = self._watch()
             line += f", {100 * row['validation_accuracy']:.2f} % on validation images"
-            # the loss decides between equal accuracies
-            if row["validation_accuracy"] - 1e-6 * row["validation_loss"] > course.best:
-                course.best = row["validation_accuracy"] - 1e-6 * row["validation_loss"]
-                course.best_epoch = course.epoch
-                self.best = [p.detach().clone() for p in (self.average or self.parameters)]
         course.epochs.append(row)
         self.fabric.log_dict({f"epoch/{name}": value for name, value in row.items() if name != "epoch"}, course.epoch)
         self.progress.say(line)
         self.save()
+
+    def _watch(self) -> tuple[float, float]:
+        """Look at the validation images and keep the weights if they are the best so far."""
+        loss, accuracy = self.validate()
+        if accuracy - 1e-6 * loss > self.course.best:  # the loss decides between equal accuracies
+            self.course.best, self.course.best_epoch = accuracy - 1e-6 * loss, self.course.epoch
+            self.best = [p.detach().clone() for p in (self.average or self.parameters)]
+        return loss, accuracy
 
     def validate(self) -> tuple[float, float]:
         """Loss and accuracy on the validation images, by the averaged weights if there are any."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
@@ -86,13 +86,40 @@ class Finetune(BaseModel):
             return self.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, epoch / self.epochs)))
         return self.lr
 
-    def make_optimiser(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-        """The optimiser that was asked for."""
+    def make_optimiser(
+        self, parameters: Sequence[nn.Parameter], head: torch.Tensor | None = None, side: int = 1
+    ) -> torch.optim.Optimizer:
+        """The optimiser that was asked for.
+
+        Each group of parameters has a ``scale`` by which the learning rate is multiplied: the head's weight learns
+        faster, see :meth:`head_scale`.
+
+        Args:
+            parameters: What is trained.
+            head: The weight of the head among them.
+            side: Of the matrices whose descriptors the head sees.
+        """
+        groups: list[dict[str, Any]] = [{"params": [p for p in parameters if p is not head], "scale": 1.0}]
+        if head is not None:
+            scale = self.head_scale(side, self.optimiser)
+            groups.append({"params": [head], "scale": scale, "weight_decay": self.weight_decay / scale})
         if self.optimiser == "sgd":
-            return torch.optim.SGD(parameters, lr, self.momentum, weight_decay=self.weight_decay)
+            return torch.optim.SGD(groups, self.lr, self.momentum, weight_decay=self.weight_decay)
         kind: Any = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
-        made: torch.optim.Optimizer = kind(parameters, lr, weight_decay=self.weight_decay)
+        made: torch.optim.Optimizer = kind(groups, self.lr, weight_decay=self.weight_decay)
         return made
+
+    @staticmethod
+    def head_scale(side: int, optimiser: str = "sgd") -> float:
+        """By how much faster the head's weight learns.
+
+        The paper's rates are for matrices as the spectral layer gives them: the root of a matrix of ``side`` features
+        of mean square one has the length ``sqrt(side)``. Our descriptors have length one, so the same function has a
+        weight ``sqrt(side)`` times larger and a gradient as many times smaller. To learn it at the paper's rate, that
+        rate is to be multiplied by both (by the first alone, if the optimiser does not see the scale of a gradient),
+        and the weight decay to be divided by as much.
+        """
+        return float(side) if optimiser == "sgd" else math.sqrt(side)
 
     def weights_of(self, classes: Sequence[str], targets: Sequence[int]) -> torch.Tensor:
         """The weight of each class in the loss; ``auto`` gives every class the same sum of weights."""

@@ -16,6 +16,7 @@ def train_head(
     targets: Sequence[int],
     weights: Tensor,
     recipe: Finetune,
+    side: int = 1,
     seed: int = 0,
     on_step: Callable[[int], None] = lambda n: None,
 ) -> tuple[Tensor, Tensor]:
@@ -26,6 +27,7 @@ def train_head(
         targets: Classes by number.
         weights: The weight of each class in the loss.
         recipe: Batch, rates and epochs.
+        side: Of the matrices that the descriptors come from, see :meth:`mgcap.Finetune.head_scale`.
         seed: Of the order.
         on_step: Is told of each epoch.
 
@@ -36,7 +38,12 @@ def train_head(
     labels = torch.as_tensor(targets)
     weight = nn.Parameter(torch.zeros(len(weights), descriptors.shape[1]))
     bias = nn.Parameter(torch.zeros(len(weights)))
-    optimiser = torch.optim.SGD([weight, bias], recipe.head_lr, recipe.momentum, weight_decay=recipe.weight_decay)
+    scale = recipe.head_scale(side)
+    groups = [
+        {"params": [weight], "lr": recipe.head_lr * scale, "weight_decay": recipe.weight_decay / scale},
+        {"params": [bias], "weight_decay": recipe.weight_decay},
+    ]
+    optimiser = torch.optim.SGD(groups, recipe.head_lr, recipe.momentum)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, recipe.head_decay_epochs, recipe.decay)
     for _ in range(recipe.head_epochs):
         for batch in torch.split(torch.randperm(len(labels), generator=generator), recipe.batch):

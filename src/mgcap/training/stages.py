@@ -112,7 +112,7 @@ def _solve_head(
     if recipe is not None and recipe.head == "sgd":
         with classifier.progress("Training the head", recipe.head_epochs) as step:
             weights = recipe.weights_of(classes, targets)
-            weight, bias = train_head(rows, targets, weights, recipe, classifier.seed, step)
+            weight, bias = train_head(rows, targets, weights, recipe, model.side, classifier.seed, step)
     else:
         with classifier.progress("Solving the head", None):
             solver = HeadSolver(rows, targets, len(classes))
