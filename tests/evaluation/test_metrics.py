@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
-from mgcap.evaluation.metrics import expected_calibration_error, fit_temperature, score
+from mgcap.evaluation.metrics import expected_calibration_error, fit_temperature, score, wilson_interval
 
 
 def test_known_numbers() -> None:
@@ -44,3 +45,10 @@ def test_the_temperature_is_found_again(temperature: float) -> None:
 def test_perfect_logits_have_a_finite_temperature() -> None:
     temperature = fit_temperature(torch.eye(3) * 10, torch.arange(3))
     assert 0 < temperature < 1
+
+
+def test_the_interval_of_a_share() -> None:
+    """Against scipy's exact test object."""
+    for right, count in ((415, 420), (0, 10), (10, 10), (3, 7)):
+        expected = binomtest(right, count).proportion_ci(0.95, "wilson")
+        assert wilson_interval(right / count, count) == pytest.approx((expected.low, expected.high), abs=1e-6)

@@ -212,7 +212,7 @@ def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) 
 
 
 def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any] | None, out: Path, run: Path) -> None:
-    from mgcap.report.charts import course_chart
+    from mgcap.report.charts import course_charts
     from mgcap.report.page import chart, in_words, write_page
     from mgcap.report.published import published_table
 
@@ -225,16 +225,13 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
         published = published_table(summary["classes"], images / (images + summary["test_images"]), [own])
         tables += [published] if published else []
     if model.course_ is not None:
-        course_chart(model.course_.steps, model.course_.epochs, run / "curves.png")
-        charts.append(chart("loss and accuracy while training", run / "curves.png"))
+        epochs = model.course_.epochs
+        charts = [chart(file.stem, file) for file in course_charts(model.course_.steps, epochs, run)]
         tables.append(
             {
                 "title": "Each epoch",
-                "columns": [name.replace("_", " ") for name in model.course_.epochs[0]],
-                "rows": [
-                    [f"{v:.4f}" if isinstance(v, float) else v + 1 for v in row.values()]
-                    for row in model.course_.epochs
-                ],
+                "columns": [name.replace("_", " ") + (", %" if "accuracy" in name else "") for name in epochs[0]],
+                "rows": [[_figure(*cell) for cell in row.items()] for row in epochs],
             }
         )
     page = out.with_suffix(".html")
@@ -245,7 +242,7 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
         o.command_line(),
         {"configuration": config, "provenance": model.provenance_},
         headline=f"{summary['mean']:.2f} %" if summary else "",
-        headline_note=f"accuracy on {summary['test_images']} test images of this one split" if summary else "",
+        headline_note=_interval(summary) if summary else "",
         tables=tables,
         charts=charts,
         summary=summary,
@@ -253,3 +250,17 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
         root=folder.root,
     )
     bars.say(f"report: {page}")
+
+
+def _figure(name: str, value: float) -> str:
+    if name == "epoch":
+        return str(int(value) + 1)
+    return f"{100 * value:.2f}" if "accuracy" in name else f"{value:.4f}"
+
+
+def _interval(summary: dict[str, Any]) -> str:
+    from mgcap.evaluation.metrics import wilson_interval
+
+    low, high = wilson_interval(summary["mean"] / 100, summary["test_images"])
+    words = f"accuracy on {summary['test_images']} test images of this one split"
+    return f"{words}; 95 % confidence interval {100 * low:.1f} to {100 * high:.1f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,3 +75,11 @@ def score(logits: Tensor, targets: Tensor, classes: int, temperature: float = 1.
         per_class=tuple(per_class.tolist()),
         confusion=tuple(tuple(int(v) for v in row) for row in matrix),
     )
+
+
+def wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % confidence interval of a share that was found in ``count`` trials (Wilson, 1927)."""
+    z = 1.959964
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return max(0.0, centre - half), min(1.0, centre + half)

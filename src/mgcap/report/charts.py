@@ -95,22 +95,27 @@ def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
     save_figure(figure, path)
 
 
-def course_chart(steps: list[Row], epochs: list[Row], path: Path) -> None:
-    """Loss of each step, and accuracy of each epoch, of a training run."""
-    figure = new_figure(9, 3.5)
-    left, right = figure.subplots(1, 2)
+def course_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Path]:
+    """Loss of each step, and accuracy of each epoch, of a training run; two files."""
+    from matplotlib.ticker import MaxNLocator
+
     batches = max(int(row["step"]) for row in steps) + 1
-    x = [row["epoch"] + (row["step"] + 1) / batches for row in steps]
-    left.plot(x, [row["loss"] for row in steps], color=COLOURS[0], linewidth=0.8, alpha=0.45)
     done = [row["epoch"] + 1 for row in epochs]
-    left.plot(done, [row["loss"] for row in epochs], "o-", color=COLOURS[0], label="training")
-    right.plot(done, [100 * row["accuracy"] for row in epochs], "o-", color=COLOURS[0], label="training, augmented")
-    if "validation_loss" in epochs[0]:
-        left.plot(done, [row["validation_loss"] for row in epochs], "s-", color=COLOURS[1], label="validation")
-        accuracy = [100 * row["validation_accuracy"] for row in epochs]
-        right.plot(done, accuracy, "s-", color=COLOURS[1], label="validation")
-    for axes, name in ((left, "loss"), (right, "accuracy, %")):
-        axes.set(xlabel="epoch", ylabel=name)
+    paths = []
+    for name, label, factor in (("loss", "loss", 1), ("accuracy", "accuracy, %", 100)):
+        figure = new_figure(4.8, 3.4)
+        axes = figure.subplots()
+        x = [row["epoch"] + (row["step"] + 1) / batches for row in steps]
+        if name == "loss":
+            axes.plot(x, [row["loss"] for row in steps], color=COLOURS[0], linewidth=0.8, alpha=0.4)
+        curves = [(name, "training, augmented", "o-"), (f"validation_{name}", "validation", "s-")]
+        for colour, (column, words, marker) in zip(COLOURS, curves, strict=False):
+            if column in epochs[0]:
+                axes.plot(done, [factor * row[column] for row in epochs], marker, color=colour, label=words)
+        axes.set(xlabel="epoch", ylabel=label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-    save_figure(figure, path)
+        paths.append(folder / f"{name}.png")
+        save_figure(figure, paths[-1])
+    return paths

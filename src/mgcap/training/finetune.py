@@ -129,8 +129,8 @@ class Finetuner:
         self._fill()
         batches = -(-len(self.items) // recipe.batch)
         if len(self.validation[0]) and self.best is None:
-            accuracy = self._watch()[1]
-            self.progress.say(f"before: {100 * accuracy:.2f} % on validation images")
+            loss, accuracy = self._watch()
+            self.progress.say(f"before: {100 * accuracy:.2f} % on validation images (loss {loss:.4f})")
         while not course.stopped(recipe):
             with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
                 advance(course.step)
@@ -236,6 +236,7 @@ class Finetuner:
         if len(self.validation[0]):
             row["validation_loss"], row["validation_accuracy"] = self._watch()
             line += f", {100 * row['validation_accuracy']:.2f} % on validation images"
+            line += f" (loss {row['validation_loss']:.4f})"
         course.epochs.append(row)
         self.fabric.log_dict({f"epoch/{name}": value for name, value in row.items() if name != "epoch"}, course.epoch)
         self.progress.say(line)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mgcap.data.cache import FeatureCache, content_key
 from mgcap.data.splits import make_split
-from mgcap.data.stream import Item
+from mgcap.data.stream import Item, to_tensor
 from mgcap.engines import Engine
 from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
@@ -155,7 +155,8 @@ def both_stages(
     fabric = open_fabric(model.mean.device, recipe.precision, loggers)
     model.to(fabric.device)
     watched = _validation_part(data, recipe, classifier.seed)
-    learnt = [i for i in range(len(data.items)) if i not in set(watched)]
+    held_out = set(watched)
+    learnt = [i for i in range(len(data.items)) if i not in held_out]
     if before is None:
         first = frozen_stage(classifier, model, data.part(learnt), recipe)
         kept = [learnt[k] for k in first.kept]
@@ -186,9 +187,9 @@ def both_stages(
         tuner.resume()
         classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
     course = _run(tuner, fabric)
-    held_out = tuner.validation_probabilities() if watched else None
+    probabilities = tuner.validation_probabilities() if watched else None
     engine = classifier.attach_engine(model, lambda: calibration_views(model, training.items, classifier.seed))
-    return Outcome(kept, skipped, engine, held_out=held_out, course=course)
+    return Outcome(kept, skipped, engine, held_out=probabilities, course=course)
 
 
 def _run(tuner: Finetuner, fabric: Fabric) -> Course:
@@ -239,11 +240,20 @@ def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any])
 
 
 def _validation_part(data: TrainingSet, recipe: Finetune, seed: int) -> list[int]:
+    """Images to hold out, of those that can be read."""
     if not recipe.validation:
         return []
     marks = [content_key(item) for item in data.items]
     split = make_split(data.targets, 1 - recipe.validation, seed, marks, data.classes)
-    return [i for i in split.test if marks[i] is not None]
+    return [i for i in split.test if _readable(data.items[i])]
+
+
+def _readable(item: Item) -> bool:
+    try:
+        to_tensor(item)
+    except ImageError:
+        return False
+    return True
 
 
 def percentiles(probabilities: Tensor) -> list[float]:
