@@ -35,6 +35,8 @@ def ablate(
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
+    finetune: o.Finetuned = False,
+    tune: o.Tune = None,
     json_file: o.Json = None,
 ) -> None:
     """The paper's ablation studies, and more, from one extraction of the features.
@@ -45,6 +47,7 @@ def ablate(
     """
     from mgcap.data.folders import open_folder
     from mgcap.evaluation.ablation import ablation_studies, distinct_settings
+    from mgcap.evaluation.finetuned import FinetunedStudy
     from mgcap.evaluation.protocol import Study
     from mgcap.report.charts import ablation_chart
     from mgcap.report.page import chart, in_words, write_page
@@ -52,18 +55,18 @@ def ablate(
 
     check_writable(out / "summary.json")
     classifier = o.classifier(context)
+    classifier.set_params(finetune=o.recipe(context.params))
     folder = open_folder(scenes)
     try:
         chosen = ablation_studies(
-            classifier.configuration(len(folder.classes)), studies.split(",") if studies else None
+            classifier.configuration(len(folder.classes)), studies.split(",") if studies else None, finetune
         )
     except ValueError as wrong:
         raise DataError(str(wrong)) from wrong
     distinct, where = distinct_settings(chosen)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}, {len(distinct)} settings")
-    study = Study(
-        classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars, distinct
-    )
+    kind = FinetunedStudy if finetune else Study
+    study = kind(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars, distinct)
     summaries = study.run()
     for _, error in study.skipped:
         words.print(f"passed over: {error}", markup=False)
@@ -80,8 +83,9 @@ def ablate(
                 data.print(f"  {row['setting']:>10}  {row['mean']:.2f}{spread}", markup=False)
     first = next(iter(summaries.values()))
     ratio = first["train_images"] / (first["train_images"] + first["test_images"])
+    how = "fine-tuned" if finetune else "frozen"
     own = [
-        {"method": f"MG-CAP here, frozen: {in_words(summary['configuration'])}", **_figures(summary)}
+        {"method": f"MG-CAP here, {how}: {in_words(summary['configuration'])}", **_figures(summary)}
         for name in (where["normalisation", label] for label in chosen.get("normalisation", ("", {}))[1])
         if (summary := summaries[name])
     ]

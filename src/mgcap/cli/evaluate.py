@@ -41,6 +41,8 @@ def evaluate(
     engine: o.Engine = "auto",
     device: o.Device = "auto",
     cache: o.Cache = True,
+    finetune: o.Finetuned = False,
+    tune: o.Tune = None,
     json_file: o.Json = None,
 ) -> None:
     """Accuracy over seeded, stratified splits, as papers report it; or of a saved model on a folder.
@@ -50,6 +52,7 @@ def evaluate(
     Example: mgcap evaluate scenes/ --train-ratio 0.8 --runs 10 --out evaluation
     """
     from mgcap.data.folders import open_folder
+    from mgcap.evaluation.finetuned import FinetunedStudy
     from mgcap.evaluation.protocol import Study
 
     check_writable(out / "summary.json")
@@ -57,10 +60,12 @@ def evaluate(
         _finish(_test_model(model, scenes, out, engine, device), json_file, out)
         return
     classifier = o.classifier(context)
+    classifier.set_params(finetune=o.recipe(context.params))
     folder = open_folder(scenes)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
+    kind = FinetunedStudy if finetune else Study
     if shots is None:
-        study = Study(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars)
+        study = kind(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars)
         (summary,) = study.run().values()
         for _, error in study.skipped:
             words.print(f"passed over: {error}", markup=False)
@@ -69,7 +74,7 @@ def evaluate(
         return
     few: dict[str, Any] = {}
     for count in _counts(shots):
-        study = Study(classifier, folder, o.make_splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
+        study = kind(classifier, folder, o.make_splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
         (few[str(count)],) = study.run().values()
         words.print(f"{count} per class: {_headline(few[str(count)])}")
     report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
@@ -129,7 +134,8 @@ def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
     c = summary["configuration"]
     runs = [(number, f"{accuracy:.2f}") for number, accuracy in enumerate(summary["runs"])]
     ratio = summary["train_images"] / (summary["train_images"] + summary["test_images"])
-    own = {"method": f"MG-CAP here, frozen: {in_words(c)}", "mean": summary["mean"], "std": summary["std"]}
+    how = "frozen" if study.classifier.finetune is None else "fine-tuned"
+    own = {"method": f"MG-CAP here, {how}: {in_words(c)}", "mean": summary["mean"], "std": summary["std"]}
     published = published_table(summary["classes"], ratio, [own])
     write_page(
         out / "report.html",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import SceneFolder
     from mgcap.data.splits import Split
+    from mgcap.training.recipe import Finetune
 
 Preset = Annotated[str, typer.Option(help="compact, paper or authors-code.")]
 Backbone = Annotated[str | None, typer.Option(help="vgg16, vgg19, alexnet, resnet18/34/50, resnet50-v1 or timm:NAME.")]
@@ -33,6 +35,8 @@ Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs;
 Regularisation = Annotated[str, typer.Option(help="A number, or auto for cross-validation.")]
 Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
 Splits = Annotated[list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")]
+Finetuned = Annotated[bool, typer.Option("--finetune", help="Train the backbone too, in every run.")]
+Tune = Annotated[list[str] | None, typer.Option(help="How to fine-tune, as epochs=4; see docs/finetune.md.")]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 
@@ -107,3 +111,44 @@ def make_splits(folder: SceneFolder, files: list[Path] | None, part: float | int
     with bars("Looking for copies", len(folder)) as step:
         marks = content_hashes(folder.paths, lambda: step(1))
     return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]
+
+
+def recipe(given: dict[str, Any]) -> Finetune | None:
+    """What fine-tuning was asked for; None if none was."""
+    from pydantic import ValidationError
+
+    from mgcap.training.recipe import Finetune
+
+    values: dict[str, Any] = {name: given[name] for name in Finetune.model_fields if given.get(name) is not None}
+    values |= parse_settings(given["tune"] or [])
+    if not given["finetune"]:
+        if values or given.get("resume"):
+            name = next(iter(values), "resume").replace("_", "-")
+            raise DataError(f"--{name} needs --finetune")
+        return None
+    weights = values.get("class_weights")
+    if isinstance(weights, str) and weights not in ("none", "auto"):
+        values["class_weights"] = _read_weights(Path(weights))
+    try:
+        return Finetune.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"][:1])
+        if problem["type"] == "extra_forbidden":
+            raise DataError(f"'{where}' is not an option; there are {', '.join(Finetune.model_fields)}") from error
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        raise DataError(f"{where}: {message} (given: {problem['input']!r})" if where else message) from error
+
+
+def _read_weights(path: Path) -> dict[str, str]:
+    """Class weights from a file: JSON, or CSV with the columns class and weight."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"--class-weights takes none, auto or a file; {path} cannot be read") from error
+    try:
+        if path.suffix == ".json":
+            return {str(name): value for name, value in json.loads(text).items()}
+        return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} must have the columns class and weight") from error

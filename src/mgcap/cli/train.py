@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +10,7 @@ import typer
 
 from mgcap.assets import atomic_path
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, guarded, parse_settings, quiet_unless_first
+from mgcap.cli.console import bars, check_writable, guarded, quiet_unless_first
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
@@ -104,7 +102,7 @@ def train(
     quiet_unless_first()
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
-    recipe = _recipe(context.params)
+    recipe = o.recipe(context.params)
     if recipe is None and processes() > 1:
         raise DataError("several processes are for --finetune; without it, start one")
     model = o.classifier(context)
@@ -145,47 +143,6 @@ def train(
     if summary is not None or recipe is not None:
         _report(model, folder, summary, out, run)
     (run / "checkpoint.safetensors").unlink(missing_ok=True)
-
-
-def _recipe(given: dict[str, Any]) -> Any:
-    """What fine-tuning was asked for; None if none was."""
-    from pydantic import ValidationError
-
-    from mgcap.training.recipe import Finetune
-
-    values: dict[str, Any] = {name: given[name] for name in Finetune.model_fields if given.get(name) is not None}
-    values |= parse_settings(given["tune"] or [])
-    if not given["finetune"]:
-        if values or given["resume"]:
-            name = next(iter(values), "resume").replace("_", "-")
-            raise DataError(f"--{name} needs --finetune")
-        return None
-    weights = values.get("class_weights")
-    if isinstance(weights, str) and weights not in ("none", "auto"):
-        values["class_weights"] = _read_weights(Path(weights))
-    try:
-        return Finetune.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"][:1])
-        if problem["type"] == "extra_forbidden":
-            raise DataError(f"'{where}' is not an option; there are {', '.join(Finetune.model_fields)}") from error
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        raise DataError(f"{where}: {message} (given: {problem['input']!r})" if where else message) from error
-
-
-def _read_weights(path: Path) -> dict[str, str]:
-    """Class weights from a file: JSON, or CSV with the columns class and weight."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"--class-weights takes none, auto or a file; {path} cannot be read") from error
-    try:
-        if path.suffix == ".json":
-            return {str(name): value for name, value in json.loads(text).items()}
-        return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
-    except (ValueError, KeyError, AttributeError) as error:
-        raise DataError(f"{path} must have the columns class and weight") from error
 
 
 def _put_aside(run: Path) -> None:

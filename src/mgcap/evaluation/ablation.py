@@ -1,7 +1,7 @@
 """The paper's ablation studies and some of our own, all from one pass over the views.
 
-The exact and the paper's gradient of the spectral layer are not among them: with a frozen backbone no gradient goes
-through it.
+The exact and the paper's gradient of the spectral layer are compared where the network is fine-tuned: with a frozen
+backbone no gradient goes through it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from mgcap.training.extraction import rotation_counts
 #: For each study its title and the settings by label.
 Studies = dict[str, tuple[str, dict[str, MGCAPConfig]]]
 
+#: The study that needs fine-tuning.
+GRADIENT = "gradient"
+
 #: Settings of one value each: name, title, values.
 _ONE_VALUE: tuple[tuple[str, str, tuple[object, ...]], ...] = (
     ("normalisation", "spectral layer", ("bilinear", "log", "sqrt")),
@@ -20,6 +23,7 @@ _ONE_VALUE: tuple[tuple[str, str, tuple[object, ...]], ...] = (
     ("feature_norm", "scale of the features", ("l2", "rms")),
     ("activated", "last ReLU", (False, True)),
     ("vector", "vector of the matrix", ("full", "triangle")),
+    (GRADIENT, "gradient of the spectral layer", ("paper", "exact")),
 )
 
 
@@ -30,12 +34,13 @@ def subsets(count: int) -> list[tuple[int, ...]]:
     return [*alone, *pairs, *([tuple(range(count))] if count > 1 else [])]
 
 
-def ablation_studies(base: MGCAPConfig, names: list[str] | None = None) -> Studies:
+def ablation_studies(base: MGCAPConfig, names: list[str] | None = None, finetuned: bool = False) -> Studies:
     """The studies around a configuration.
 
     Args:
         base: The full configuration.
-        names: Which studies; all by default.
+        names: Which studies; all that make sense by default.
+        finetuned: Whether the network is fine-tuned in every run.
 
     Raises:
         ValueError: If there is no such study.
@@ -53,7 +58,10 @@ def ablation_studies(base: MGCAPConfig, names: list[str] | None = None) -> Studi
     unknown = [name for name in names or () if name not in studies]
     if unknown:
         raise ValueError(f"there is no study '{unknown[0]}'; there are {', '.join(studies)}")
-    return {name: study for name, study in studies.items() if names is None or name in names}
+    if GRADIENT in (names or ()) and not finetuned:
+        raise ValueError("the study 'gradient' needs --finetune: a frozen network takes no gradient")
+    wanted = names or [name for name in studies if finetuned or name != GRADIENT]
+    return {name: study for name, study in studies.items() if name in wanted}
 
 
 def distinct_settings(studies: Studies) -> tuple[dict[str, MGCAPConfig], dict[tuple[str, str], str]]:

@@ -33,6 +33,7 @@ from mgcap.progress import Progress, silent
 from mgcap.reduction import Reduction
 from mgcap.training.extraction import Extractor, Variant
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
+from mgcap.training.recipe import Finetune
 from mgcap.training.softmax import HeadSolver
 
 
@@ -86,7 +87,7 @@ class Study:
         self.network = network_config(list(self.settings.values()))
         self.skipped: list[tuple[int, ImageError]] = []
         marks = [(folder.relative(path), path.stat().st_size) for path in folder.paths]
-        self.identity = {
+        self.identity: dict[str, Any] = {
             "configuration": {name: config.model_dump(mode="json") for name, config in self.settings.items()},
             "weights": str(classifier.weights),
             "engine": classifier.engine,
@@ -94,6 +95,8 @@ class Study:
             "images": hashlib.sha256(repr(marks).encode()).hexdigest(),
             "splits": hashlib.sha256(repr([(s.train, s.test) for s in splits]).encode()).hexdigest(),
         }
+        if classifier.finetune is not None:
+            self.identity["finetune"] = Finetune.model_validate(classifier.finetune).model_dump(mode="json")
         file = out / "study.json"
         if file.exists():
             try:
@@ -169,16 +172,17 @@ class Study:
                     if solver is None or solver[0] != variant:
                         descriptors = cached_descriptors(extractor, rows, variant, config)
                         solver = variant, HeadSolver(descriptors, targets, len(self.folder.classes))
-                    runs[name, number] = self._one(solver[1], split, place) | {
-                        "run": number,
-                        "engine": engine.name,
-                        "weights": backbone["source"],
-                        "seconds": time.perf_counter() - begin,
-                    }
-                    write_json(self._file(name, number), runs[name, number])
-                    self._table(runs)
-                    self.progress.say(f"{name} {number}: {runs[name, number]['accuracy']:.2f} %")
+                    run = self._one(solver[1], split, place)
+                    run |= {"engine": engine.name, "weights": backbone["source"]}
+                    self._finish(runs, name, number, run | {"seconds": time.perf_counter() - begin})
                     step(1)
+
+    def _finish(self, runs: dict[tuple[str, int], Run], name: str, number: int, run: Run) -> None:
+        """Keep a run that is done."""
+        runs[name, number] = {**run, "run": number}
+        write_json(self._file(name, number), runs[name, number])
+        self._table(runs)
+        self.progress.say(f"{name} {number}: {run['accuracy']:.2f} %")
 
     def _variants(self, model: MGCAP) -> tuple[list[Variant], dict[tuple[str, int], int]]:
         """What the pass keeps, and the number of the variant for each kind of matrix and run."""

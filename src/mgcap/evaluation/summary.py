@@ -75,8 +75,8 @@ def mistakes(
     return sorted(wrong, key=lambda item: -float(str(item["probability"])))
 
 
-def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> dict[str, Any]:
-    """The same numbers for a fitted model on all images of a folder, whose classes must be among the model's.
+def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> Run:
+    """What a fitted model reaches on all images of a folder, whose classes must be among the model's.
 
     Raises:
         DataError: If the folder has a class that the model does not know, or no image can be read.
@@ -85,22 +85,28 @@ def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: O
     strange = [name for name in folder.classes if name not in known]
     if strange:
         raise DataError(f"the model does not know the class '{strange[0]}'; it knows {', '.join(known)}")
-    begin = time.perf_counter()
     kept, probabilities = classifier.predict_readable(folder.paths, on_error)
     if not kept:
         raise DataError("none of the images could be read")
     targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
     logits = torch.from_numpy(probabilities).clamp_min(1e-300).log()
-    run = asdict(score(logits, targets, len(known))) | {
+    return asdict(score(logits, targets, len(known))) | {
+        "ece_calibrated": None,
+        "temperature": None,
         "train_images": classifier.provenance_.get("images"),
         "test_images": len(kept),
         "engine": classifier.engine_.name,
         "weights": classifier.backbone_["source"],
+        "wrong": mistakes(folder, kept, targets, torch.from_numpy(probabilities), known),
     }
-    run["ece_calibrated"] = None
-    summary = summarise([run], known)
-    return summary | {
+
+
+def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> dict[str, Any]:
+    """The summary of :func:`tested`."""
+    begin = time.perf_counter()
+    run = tested(classifier, folder, on_error)
+    return summarise([run], [str(name) for name in classifier.classes_]) | {
         "configuration": classifier.model_.config.model_dump(mode="json"),
         "seconds": time.perf_counter() - begin,
-        "wrong": mistakes(folder, kept, targets, torch.from_numpy(probabilities), known),
+        "wrong": run["wrong"],
     }
