@@ -25,11 +25,12 @@ def _blocks(language: str) -> list[str]:
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
-    state = build_backbone("resnet50-v1", "stage5").state_dict()
-    monkeypatch.setitem(weights.SOURCES, "resnet50-v1", (weights.state_hash(state), []))
-    path = weights.cached_path("resnet50-v1")
-    path.parent.mkdir(parents=True)
-    save_file(state, path)
+    for name, layer in (("resnet50-v1", "stage5"), ("alexnet", "conv5")):
+        state = build_backbone(name, layer).state_dict()
+        monkeypatch.setitem(weights.SOURCES, name, (weights.state_hash(state), []))
+        path = weights.cached_path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(state, path)
     monkeypatch.chdir(tmp_path)
     (shell,), (python,) = _blocks("sh"), _blocks("python")
     for line in shell.strip().splitlines():

@@ -19,6 +19,11 @@ def random_crop(image: Tensor, share: float, rng: np.random.Generator) -> Tensor
     return image[..., top : top + height, left : left + width]
 
 
+def random_angle(seed: tuple[int, ...]) -> float:
+    """An angle in degrees; the same numbers give the same one."""
+    return float(np.random.default_rng((*seed, 1)).uniform(0, 360))
+
+
 def augment(
     image: Tensor, *, seed: tuple[int, ...], crop: float = 1.0, horizontal: bool = True, vertical: bool = False
 ) -> Tensor:

@@ -18,10 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.data.augmentation import augment
+from mgcap.data.augmentation import augment, random_angle
 from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, to_tensor
 from mgcap.engines.pipeline import prefetch
+from mgcap.engines.torch import keep_freed_memory
 from mgcap.files import write_rows
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Row = dict[str, Any]
+
+#: Images with the angle that their rotations begin at, or views through the frozen layers.
+Seen = list[tuple[Tensor, float]] | Tensor
 
 
 @dataclass
@@ -100,6 +104,7 @@ class Finetuner:
         self.items, self.targets, self.validation = items, torch.as_tensor(targets), validation
         self.folder, self.notes, self.progress = folder, notes or {}, progress
         self.device = model.mean.device
+        keep_freed_memory()
         self.weights = weights.to(self.device)
         self.trunk = Trunk.of(model, recipe.train_from)
         model.eval().requires_grad_(False)  # batch norms keep the statistics they came with
@@ -158,7 +163,7 @@ class Finetuner:
 
     # one step
 
-    def _batches(self, epoch: int, first: int) -> Iterator[tuple[list[int], list[Tensor] | Tensor]]:
+    def _batches(self, epoch: int, first: int) -> Iterator[tuple[list[int], Seen]]:
         """Batches of an epoch from a step on: the numbers of all their images, and this process's images or views."""
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
         size = self.recipe.batch
@@ -171,22 +176,24 @@ class Finetuner:
                 else:
                     yield batch, list(pool.map(lambda i: self._image(i, epoch), own))
 
-    def _image(self, index: int, epoch: int) -> Tensor:
+    def _image(self, index: int, epoch: int) -> tuple[Tensor, float]:
         return self.augmented(self.items[index], (self.seed, epoch, index))
 
-    def augmented(self, item: Item, seed: tuple[int, ...]) -> Tensor:
-        """An image with random crop and flips."""
+    def augmented(self, item: Item, seed: tuple[int, ...]) -> tuple[Tensor, float]:
+        """An image with random crop and flips, and the angle that its rotations begin at."""
         r = self.recipe
         crop = self.model.config.field_of_view if r.crop is None else r.crop
-        image = to_tensor(item)
-        return augment(image, seed=seed, crop=crop, horizontal=r.horizontal_flip, vertical=r.vertical_flip)
+        image = augment(to_tensor(item), seed=seed, crop=crop, horizontal=r.horizontal_flip, vertical=r.vertical_flip)
+        return image, random_angle(seed) if r.random_angle else 0.0
 
-    def _views(self, found: list[Tensor] | Tensor, cropped: bool) -> Views:
+    def _views(self, found: Seen, cropped: bool) -> Views:
         if isinstance(found, Tensor):
             return KeptViews(found.to(self.device).clone())
-        return SampledViews(self.model, found, self.trunk, 1.0 if cropped else None, self.fabric.autocast)
+        images, angles = [image for image, _ in found], [angle for _, angle in found]
+        view = 1.0 if cropped else None
+        return SampledViews(self.model, images, self.trunk, view, self.fabric.autocast, angles)
 
-    def _step(self, batch: list[int], found: list[Tensor] | Tensor, batches: int) -> None:
+    def _step(self, batch: list[int], found: Seen, batches: int) -> None:
         course, recipe = self.course, self.recipe
         lr = recipe.rate(course.epoch + course.step / batches)
         for group in self.optimiser.param_groups:
@@ -266,9 +273,9 @@ class Finetuner:
         for start in range(0, len(places), self.recipe.batch):
             some = list(places[start : start + self.recipe.batch])
             if self.keeper is not None:
-                seen: list[Tensor] | Tensor = self.keeper.read([items[i] for i in some], 0)
+                seen: Seen = self.keeper.read([items[i] for i in some], 0)
             else:
-                seen = [to_tensor(items[i]) for i in some]
+                seen = [(to_tensor(items[i]), 0.0) for i in some]
             views = self._views(seen, cropped=False)
             logits = logits_of(self.model, views, self.trunk, self.chunk, self.fabric.autocast)
             found[some] = logits.double().softmax(1).cpu()
@@ -289,9 +296,7 @@ class Finetuner:
     def save(self) -> None:
         """Write checkpoint and logs; only the first process does."""
         self._saved = time.monotonic()
-        if self.checkpoint is None or self.folder is None:
-            return
-        if rank() == 0:
+        if self.checkpoint is not None and self.folder is not None and rank() == 0:
             tensors = optimiser_tensors(self.optimiser)
             for kind, values in (("model", self.parameters), ("average", self.average), ("best", self.best)):
                 tensors |= {f"{kind}.{name}": value for name, value in zip(self.names, values or (), strict=False)}
@@ -299,8 +304,6 @@ class Finetuner:
             write_checkpoint(self.checkpoint, tensors, {**self.notes, "course": self.course.__dict__})
             write_rows(self.folder / "steps.csv", self.course.steps)
             write_rows(self.folder / "epochs.csv", self.course.epochs)
-        wait_for_all()
-        self._saved = time.monotonic()
 
     def resume(self) -> None:
         """Take up the run that the checkpoint belongs to."""

@@ -32,7 +32,7 @@ class ViewKeeper:
         trunk: Its frozen layers.
         recipe: Number of copies and their augmentation.
         cache: Where they are kept.
-        augmented: Gives a random version of an image for a seed.
+        augmented: Gives a random version of an image for a seed, and the angle that its rotations begin at.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ViewKeeper:
         trunk: Trunk,
         recipe: Finetune,
         cache: FeatureCache,
-        augmented: Callable[[Item, tuple[int, ...]], Tensor],
+        augmented: Callable[[Item, tuple[int, ...]], tuple[Tensor, float]],
     ) -> None:
         self.model, self.trunk, self.augmented = model, trunk, augmented
         config = model.config
@@ -52,7 +52,7 @@ class ViewKeeper:
             "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
             "engine": f"torch {torch.__version__} {model.mean.device.type}",
         }
-        changes = {"crop": recipe.crop, "horizontal": recipe.horizontal_flip, "vertical": recipe.vertical_flip}
+        changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip", "random_angle"})
         self.stores: list[RowStore] = [
             cache.store({**shared, "copy": copy, **(changes if copy else {})}) for copy in range(recipe.copies)
         ]
@@ -67,11 +67,12 @@ class ViewKeeper:
                 some = items[start : start + CHUNK]
                 todo = {key: item for item in some if (key := self._key(item)) not in store}
                 if todo:
-                    images = [
-                        self.augmented(item, (copy, int.from_bytes(key[:8], "big"))) if copy else to_tensor(item)
+                    seen = [
+                        self.augmented(item, (copy, int.from_bytes(key[:8], "big"))) if copy else (to_tensor(item), 0.0)
                         for key, item in todo.items()
                     ]
-                    views = SampledViews(self.model, images, self.trunk, 1.0 if copy else None)
+                    images, angles = [image for image, _ in seen], [angle for _, angle in seen]
+                    views = SampledViews(self.model, images, self.trunk, 1.0 if copy else None, first_angles=angles)
                     rows = [views.at(g, 0, self.shape[1]).cpu() for g in range(self.shape[0])]
                     each = torch.stack([r.reshape(len(images), -1) for r in rows], dim=1)
                     store.add(list(todo), each.flatten(1))

@@ -32,6 +32,7 @@ class Finetune(BaseModel):
         copies: With a ``train_from``: keep what the frozen layers give for so many augmented copies of each image, and
             use a different one in each epoch; 0 augments anew and keeps nothing.
         crop: Share of each side that a random crop keeps; by default the field of view of the configuration.
+        random_angle: Begin the rotations of an image at a random angle, not at 0.
         class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
         validation: Share of the training images that are held out to watch.
         patience: Stop after so many epochs without a better validation accuracy; needs ``validation``.
@@ -61,6 +62,7 @@ class Finetune(BaseModel):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     horizontal_flip: bool = True
     vertical_flip: bool = False
+    random_angle: bool = False
     label_smoothing: Share = 0.0
     class_weights: Literal["none", "auto"] | dict[str, Annotated[float, Field(ge=0)]] = "none"
     validation: Share = 0.0
