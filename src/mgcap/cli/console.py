@@ -121,7 +121,9 @@ def guarded(command: F) -> F:
         before = signal.signal(signal.SIGTERM, terminate)
         try:
             return command(*args, **kwargs)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            if isinstance(stop.__context__, MgcapError):  # a signal on top of an error, which says more
+                fail(str(stop.__context__))
             words.print("Interrupted. Files that were complete are kept; run the same command again to go on.")
             raise SystemExit(130) from None
         except BrokenPipeError:

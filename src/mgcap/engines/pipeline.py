@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -25,7 +25,7 @@ class _Failure(NamedTuple):
     error: BaseException
 
 
-def prefetch(source: Iterable[T], ahead: int = 1) -> Iterator[T]:
+def prefetch(source: Iterable[T], ahead: int = 1) -> Generator[T, None, None]:
     """Run a generator in a thread, at most ``ahead`` pieces before its reader; order and errors are kept."""
     pieces: queue.Queue[T | _Failure | None] = queue.Queue(ahead)
     stopped = threading.Event()

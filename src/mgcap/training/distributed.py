@@ -7,6 +7,7 @@ environment; Fabric reads it. Every process sees the same list of images and tak
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,7 @@ def together() -> Iterator[None]:
     except RuntimeError as error:
         if processes() == 1:
             raise
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = re.sub(r"^\[[^]]*\] *", "", str(error).strip().splitlines()[0]).split(". ")[0]
         raise MgcapError(f"another process of this run has died or cannot be reached ({reason})") from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,11 +140,12 @@ class Finetuner:
         while not course.stopped(recipe):
             with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
                 advance(course.step)
-                for batch, views in prefetch(self._batches(course.epoch, course.step)):
-                    self._step(batch, views, batches)
-                    advance(1)
-                    if time.monotonic() - self._saved > 60 * recipe.checkpoint_minutes:
-                        self.save()
+                with closing(prefetch(self._batches(course.epoch, course.step))) as upcoming:
+                    for batch, views in upcoming:
+                        self._step(batch, views, batches)
+                        advance(1)
+                        if time.monotonic() - self._saved > 60 * recipe.checkpoint_minutes:
+                            self.save()
             self._finish_epoch()
         self._install(self.best or self.average)
         self.model.requires_grad_(False)

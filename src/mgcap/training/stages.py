@@ -19,7 +19,7 @@ from mgcap.engines import Engine
 from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
 from mgcap.training.checkpoint import read_checkpoint
-from mgcap.training.distributed import open_fabric, rank, share
+from mgcap.training.distributed import open_fabric, processes, rank, share
 from mgcap.training.extraction import Extractor
 from mgcap.training.finetune import Course, Finetuner
 from mgcap.training.frozen import calibration_views, fit_reductions, pca_images, shared_descriptors
@@ -201,6 +201,8 @@ def _run(tuner: Finetuner, fabric: Fabric) -> Course:
         how = f"; add --resume to the same command to go on from {where}" if where else ""
         if isinstance(error, MgcapError):
             raise MgcapError(f"{error}{how}") from error
+        if isinstance(error, KeyboardInterrupt) and processes() > 1:
+            raise MgcapError(f"training was stopped, perhaps because another process died{how}") from error
         if rank() == 0 and how:
             tuner.progress.say(f"training was stopped{how}")
         raise
