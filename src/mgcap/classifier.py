@@ -6,7 +6,7 @@ import datetime
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from mgcap.training.recipe import Finetune
 from mgcap.training.softmax import LAMBDAS
 from mgcap.training.stages import TrainingSet, both_stages, frozen_stage, percentiles
 from mgcap.weights import SOURCES, Weights, load_weights, load_weights_file
+
+if TYPE_CHECKING:
+    from mgcap.explain.explanation import Explanation
 
 Array = np.ndarray[Any, Any]
 
@@ -225,6 +228,22 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         proba = self.predict_proba(images)
         labels: Array = self.classes_[proba.argmax(1)]
         return labels
+
+    def explain(self, image: Item, target: str | None = None, contrast: str | None = None) -> Explanation:
+        """Why an image is called what it is called: canonical appearances, votes and heat maps.
+
+        Args:
+            image: A file or an array.
+            target: The class to speak for; the most probable one by default.
+            contrast: A class to speak against.
+
+        Returns:
+            Arrays, and a figure by its ``figure()``.
+        """
+        from mgcap.explain.explanation import explain_image
+
+        self._fitted()
+        return explain_image(self, image, target, contrast)
 
     def reject_threshold(self, rate: float) -> float:
         """The largest probability below which an image counts as unknown.

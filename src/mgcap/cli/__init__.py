@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli import ablate, bench, cache, datasets, demo, doctor, evaluate, predict, train, weights
+from mgcap.cli import ablate, bench, cache, datasets, demo, doctor, evaluate, explain, predict, train, weights
 from mgcap.cli.console import set_debug
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("ablate")(ablate.ablate)
 app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

@@ -42,6 +42,52 @@ def thumbnail(path: Path) -> str | None:
     return _data_uri("jpeg", buffer.getvalue())
 
 
+def picture_uri(figure: Any, dpi: int = 90) -> str:
+    """A matplotlib figure as a data URI."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return _data_uri("png", buffer.getvalue())
+
+
+def array_uri(pixels: Any) -> str:
+    """An image ``[H, W, 3]`` in [0, 1] as a data URI."""
+    buffer = io.BytesIO()
+    Image.fromarray((pixels.clip(0, 1) * 255).round().astype("uint8")).save(buffer, "JPEG", quality=85)
+    return _data_uri("jpeg", buffer.getvalue())
+
+
+def write_gallery(
+    path: Path,
+    title: str,
+    subtitle: str,
+    sections: Sequence[dict[str, Any]],
+    *,
+    points: dict[str, Any] | None = None,
+    command: str = "",
+    card_width: str = "26rem",
+) -> None:
+    """Write a page of pictures.
+
+    Args:
+        path: The HTML file.
+        title: What it shows.
+        subtitle: Of what.
+        sections: Each with ``title``, ``text``, ``cards`` (of ``title``, ``data`` and perhaps ``link``) and ``table``
+            (of ``columns`` and ``rows``); what is empty is left out.
+        points: An interactive map: ``text``, ``classes``, ``colours`` and ``dots``, each x in [0, 100], y in [0, 70],
+            the class, a name, a picture or None, and the class that was predicted or -1.
+        command: How to repeat it.
+        card_width: The least width of a card.
+    """
+    empty = {"text": "", "cards": (), "table": None}
+    full = [{**empty, **s, "cards": [{"link": None, **card} for card in s.get("cards", ())]} for s in sections]
+    html = _environment.get_template("gallery.html.j2").render(
+        title=title, subtitle=subtitle, sections=full, points=points, command=command, card_width=card_width
+    )
+    with atomic_path(path) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+
+
 def chart(title: str, path: Path) -> dict[str, str]:
     """A PNG to stand in the page."""
     return {"title": title, "data": _data_uri("png", path.read_bytes())}

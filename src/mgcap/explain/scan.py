@@ -1,0 +1,140 @@
+"""One pass over many images for what explanations of a whole set need: angles, votes, probabilities and descriptors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from mgcap.assets import atomic_path
+from mgcap.data.cache import content_key
+from mgcap.data.stream import Item, OnError, image_batches
+from mgcap.engines.pipeline import images_together, local_features
+from mgcap.model import MGCAP, describe, embed_features
+from mgcap.pooling import canonical_max, count_votes
+from mgcap.progress import Progress, silent
+from mgcap.weights import state_hash
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+Array = np.ndarray[Any, Any]
+
+#: Images that are kept together on disk.
+CHUNK = 32
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What was found of n images that could be read.
+
+    Attributes:
+        index: ``[n]``, which of the images.
+        angles: ``[n, S]``, canonical angles in degrees.
+        votes: ``[n, S, R]``, shares.
+        probabilities: ``[n, K]``.
+        descriptors: ``[n, d]`` in float16.
+    """
+
+    index: Array
+    angles: Array
+    votes: Array
+    probabilities: Array
+    descriptors: Array
+
+
+def model_mark(classifier: SceneClassifier) -> str:
+    """A mark of everything that the answers of a model depend on."""
+    model: MGCAP = classifier.model_
+    text = f"{state_hash(model.state_dict())} {model.config.model_dump_json()} {classifier.engine_.mark}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@torch.no_grad()
+def scan_images(
+    classifier: SceneClassifier,
+    items: Sequence[Item],
+    on_error: OnError,
+    folder: Path | None = None,
+    progress: Progress = silent,
+) -> Scan:
+    """Look at images once.
+
+    Args:
+        classifier: Fitted.
+        items: Images.
+        on_error: Is told of each image that cannot be read.
+        folder: Keeps what is done, so that a killed pass goes on; None keeps nothing.
+        progress: Where to report.
+    """
+    mark = model_mark(classifier) if folder else ""
+    parts: list[dict[str, Array]] = []
+    with progress("Looking at the images", len(items)) as step:
+        for start in range(0, len(items), CHUNK):
+            some = items[start : start + CHUNK]
+            path = folder / f"{_chunk_name(mark, some)}.safetensors" if folder else None
+            found = _read(path)
+            if found is None:
+                found = _look(classifier, some, on_error, start)
+                if path is not None:
+                    with atomic_path(path) as temporary:
+                        save_file(found, temporary)
+            parts.append({**found, "index": found["index"] + start})
+            step(len(some))
+    names = [f.name for f in fields(Scan)]
+    return Scan(**{name: np.concatenate([part[name] for part in parts]) for name in names})
+
+
+def _chunk_name(mark: str, items: Sequence[Item]) -> str:
+    keys = [(content_key(item) or b"").hex() for item in items]
+    return hashlib.sha256(json.dumps([mark, *keys]).encode()).hexdigest()[:32]
+
+
+def _read(path: Path | None) -> dict[str, Array] | None:
+    try:
+        return dict(load_file(path)) if path is not None and path.exists() else None
+    except (SafetensorError, OSError):
+        return None
+
+
+def _look(classifier: SceneClassifier, items: Sequence[Item], on_error: OnError, offset: int) -> dict[str, Array]:
+    model: MGCAP = classifier.model_
+    config = model.config
+    rows: dict[str, list[Array]] = {f.name: [] for f in fields(Scan)}
+    batches = image_batches(
+        items, images_together(config.rotations, model.mean.device.type), lambda i, e: on_error(offset + i, e)
+    )
+    running: dict[int, list[list[torch.Tensor]]] = {}
+    for piece in local_features(model, batches):
+        for index, features in zip(piece.indices, piece.features, strict=True):
+            own = running.setdefault(index, [[] for _ in config.granularities])
+            own[piece.granularity].append(features)
+            if piece.last:
+                matrices = [embed_features(torch.cat(p), config, model.reduction) for p in running.pop(index)]
+                winners = torch.stack([canonical_max(m)[1] for m in matrices])
+                pool = torch.amax if config.rotation_pooling == "max" else torch.mean
+                descriptor = describe(torch.stack([pool(m, 0) for m in matrices])[None], config)
+                votes = count_votes(winners, config.rotations).float()
+                rows["index"].append(np.array(index))
+                rows["angles"].append(np.array([config.angles[int(r)] for r in votes.argmax(-1)], np.float32))
+                rows["votes"].append((votes / votes.sum(-1, keepdim=True)).cpu().numpy())
+                rows["probabilities"].append(model.head(descriptor)[0].double().softmax(0).cpu().numpy())
+                rows["descriptors"].append(descriptor[0].half().cpu().numpy())
+    if not rows["index"]:
+        shapes = {
+            "index": (0,),
+            "angles": (0, len(config.granularities)),
+            "votes": (0, len(config.granularities), config.rotations),
+            "probabilities": (0, config.num_classes),
+            "descriptors": (0, model.head.in_features),
+        }
+        return {name: np.zeros(shape, np.int64 if name == "index" else np.float32) for name, shape in shapes.items()}
+    return {name: np.stack(values) for name, values in rows.items()}
