@@ -188,7 +188,7 @@ def both_stages(
         classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
     course = _run(tuner, fabric)
     probabilities = tuner.validation_probabilities() if watched else None
-    # the head has learnt fp32 features; int8 ones are another thing (0.6 % other labels, measured), so only if asked for
+    # the head has learnt fp32 features and int8 would change some labels, so that is for those who ask for it
     views = (lambda: calibration_views(model, training.items, classifier.seed)) if classifier.engine != "auto" else None
     engine = classifier.attach_engine(model, views)
     return Outcome(kept, skipped, engine, held_out=probabilities, course=course)
