@@ -124,12 +124,18 @@ def explain_image(
     if chosen is not None and chosen == against:
         raise DataError(f"'{target}' cannot stand against itself")
 
-    def score(logits: Tensor) -> Tensor:
-        own = logits.detach().clone()
+    def pick(logits: Tensor) -> int:
+        """The class to speak for."""
+        if chosen is not None:
+            return chosen
+        others = logits.detach().clone()
         if against is not None:
-            own[against] = -torch.inf
-        pick = int(own.argmax()) if chosen is None else chosen
-        return logits[pick] if against is None else logits[pick] - logits[against]
+            others[against] = -torch.inf
+        return int(others.argmax())
+
+    def score(logits: Tensor) -> Tensor:
+        own = logits[pick(logits)]
+        return own if against is None else own - logits[against]
 
     gradients, logits, winners = feature_gradients(model, features, score)
     votes = count_votes(winners, config.rotations)
@@ -157,14 +163,11 @@ def explain_image(
         granularity_heat[method] = _normalised(pixels[:, 0] / pixels[:, 1].clamp_min(1))
         total = pixels.sum(0)
         fused[method] = _normalised(total[0] / total[1].clamp_min(1))
-    before = logits.clone()
-    if against is not None:
-        before[against] = -torch.inf
     return Explanation(
         image=image[0].permute(1, 2, 0).cpu().numpy(),
         classes=classes,
         probabilities=logits.double().softmax(0).cpu().numpy(),
-        target=classes[int(before.argmax()) if chosen is None else chosen],
+        target=classes[pick(logits)],
         contrast=contrast,
         granularities=config.granularities,
         rotations=config.angles,

@@ -49,13 +49,6 @@ def picture_uri(figure: Any, dpi: int = 90) -> str:
     return _data_uri("png", buffer.getvalue())
 
 
-def array_uri(pixels: Any) -> str:
-    """An image ``[H, W, 3]`` in [0, 1] as a data URI."""
-    buffer = io.BytesIO()
-    Image.fromarray((pixels.clip(0, 1) * 255).round().astype("uint8")).save(buffer, "JPEG", quality=85)
-    return _data_uri("jpeg", buffer.getvalue())
-
-
 def write_gallery(
     path: Path,
     title: str,

@@ -28,7 +28,7 @@ from mgcap.files import write_rows
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
 from mgcap.training.checkpoint import optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
-from mgcap.training.distributed import Exchange, own_part, rank, total, wait_for_all
+from mgcap.training.distributed import Exchange, own_part, processes, rank, total, wait_for_all
 from mgcap.training.gradient_cache import (
     KeptViews,
     SampledViews,
@@ -158,6 +158,8 @@ class Finetuner:
         items = own_part([*self.items, *self.validation[0]])
         with self.progress("Views through the frozen layers", self.recipe.copies * len(items)) as step:
             self.keeper.fill(items, step)
+        if processes() == 1:
+            return
         wait_for_all()
         self.keeper.refresh()
         with self.progress("Views of other processes", None):
