@@ -100,6 +100,7 @@ def train(
     """
     from mgcap.data.folders import content_hashes, open_folder
     from mgcap.data.splits import Split, make_split, read_split
+    from mgcap.training.checkpoint import FILE
     from mgcap.training.distributed import processes, rank, restarted
 
     quiet_unless_first()
@@ -145,12 +146,14 @@ def train(
     bars.say(f"model: {out}")
     if summary is not None or recipe is not None:
         _report(model, folder, summary, out, run)
-    (run / "checkpoint.safetensors").unlink(missing_ok=True)
+    (run / FILE).unlink(missing_ok=True)
 
 
 def _put_aside(run: Path) -> None:
     """Keep the logs of a finished run under another name."""
-    if (run / "steps.csv").exists() and not (run / "checkpoint.safetensors").exists():
+    from mgcap.training.checkpoint import FILE
+
+    if (run / "steps.csv").exists() and not (run / FILE).exists():
         previous = run.with_suffix(".training.previous")
         shutil.rmtree(previous, ignore_errors=True)
         run.replace(previous)

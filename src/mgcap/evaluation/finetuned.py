@@ -10,6 +10,7 @@ from mgcap.config import MGCAPConfig
 from mgcap.data.splits import Split
 from mgcap.evaluation.protocol import Study
 from mgcap.evaluation.summary import Run, tested
+from mgcap.training.checkpoint import FILE
 
 
 class FinetunedStudy(Study):
@@ -25,7 +26,7 @@ class FinetunedStudy(Study):
                 folder = self.out / "training" / f"{name}-{number:02d}"
                 run = self._finetuned(config, number, split, folder)
                 self._finish(runs, name, number, run | {"seconds": time.perf_counter() - begin})
-                (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+                (folder / FILE).unlink(missing_ok=True)
 
     def _finetuned(self, config: MGCAPConfig, number: int, split: Split, folder: Path) -> Run:
         c = self.classifier

@@ -14,6 +14,9 @@ from torch import Tensor
 from mgcap.assets import atomic_path
 from mgcap.errors import DataError
 
+#: The name of the file in the folder of a run.
+FILE = "checkpoint.safetensors"
+
 _OPTIMISER = "optimiser."
 
 

@@ -27,7 +27,7 @@ from mgcap.engines.torch import keep_freed_memory
 from mgcap.files import write_rows
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
-from mgcap.training.checkpoint import optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
+from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
 from mgcap.training.distributed import Exchange, own_part, processes, rank, total, wait_for_all
 from mgcap.training.gradient_cache import (
     KeptViews,
@@ -127,7 +127,7 @@ class Finetuner:
     @property
     def checkpoint(self) -> Path | None:
         """The file that a killed run goes on from."""
-        return self.folder / "checkpoint.safetensors" if self.folder else None
+        return self.folder / FILE if self.folder else None
 
     def run(self) -> Course:
         """Train until the end; the model then has the best, the averaged or the last weights."""

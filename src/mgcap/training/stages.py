@@ -18,7 +18,7 @@ from mgcap.data.stream import Item, to_tensor
 from mgcap.engines import Engine
 from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
-from mgcap.training.checkpoint import read_checkpoint
+from mgcap.training.checkpoint import FILE, read_checkpoint
 from mgcap.training.distributed import open_fabric, processes, rank, share
 from mgcap.training.extraction import Extractor
 from mgcap.training.finetune import Course, Finetuner
@@ -229,7 +229,7 @@ def identity(classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recip
 
 def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any]) -> dict[str, Any] | None:
     """What the checkpoint in a folder says; None if there is none."""
-    path = folder / "checkpoint.safetensors" if folder else None
+    path = folder / FILE if folder else None
     if path is None or not path.exists():
         return None
     if not resume:
