@@ -1,5 +1,7 @@
 """Errors that are meant to be read by people: one sentence each, saying what to do."""
 
+from collections.abc import Iterable
+
 
 class MgcapError(Exception):
     """Base of every error the package raises on purpose."""
@@ -19,3 +21,8 @@ class WeightsError(MgcapError):
 
 class BundleError(MgcapError):
     """A model file is truncated, tampered with, too new or not ours."""
+
+
+def unknown_class(name: str, known: Iterable[str]) -> DataError:
+    """The error of a class that a model has not learnt."""
+    return DataError(f"the model does not know the class '{name}'; it knows {', '.join(known)}")

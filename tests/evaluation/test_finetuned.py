@@ -32,6 +32,8 @@ def test_each_run_is_what_training_on_its_split_gives(scenes: Path, tmp_path: Pa
     assert summary["runs"][1] == pytest.approx(100 * model.score(test.paths, test.labels))
     assert summary["test_images"] == 12 and len((tmp_path / "runs.csv").read_text().splitlines()) == 3
     assert not list(tmp_path.rglob("*.safetensors"))
+    kept = SceneClassifier.load(tmp_path / "models" / "run-01.mgcap")
+    assert summary["runs"][1] == pytest.approx(100 * kept.score(test.paths, test.labels))
 
 
 def test_a_killed_study_goes_on_in_the_middle_of_a_run(

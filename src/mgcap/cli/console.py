@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -40,15 +40,18 @@ class Bars(Progress):
             yield lambda count: None
             return
         if not words.is_terminal:
-            start, last, done = time.monotonic(), time.monotonic(), 0
+            start = last = time.monotonic()
+            done = found = 0
 
             def step(count: int) -> None:
-                nonlocal last, done
+                nonlocal last, done, found
                 done += count
                 now = time.monotonic()
+                if now - start < 1:
+                    found = done  # what was there before says nothing about the time to go
                 if now - last >= 15 and total:
                     last = now
-                    left = (now - start) / done * (total - done)
+                    left = (now - start) / (done - found) * (total - done)
                     words.print(f"{title}: {done} of {total}, about {left:.0f} s to go")
 
             yield step
@@ -94,17 +97,18 @@ def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def config_sentence(error: ValidationError) -> str:
-    """What is wrong with a configuration, in one sentence."""
+def config_sentence(error: ValidationError, known: Iterable[str] | None = None) -> str:
+    """What is wrong with a configuration, or with other values whose names are ``known``, in one sentence."""
     from mgcap.config import MGCAPConfig
 
+    kind = "a configuration value" if known is None else "an option"
+    names = ", ".join(MGCAPConfig.model_fields if known is None else known)
     parts = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         message = str(problem["msg"]).removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = f"is not a configuration value; there are {', '.join(MGCAPConfig.model_fields)}"
-            parts.append(f"'{where}' {message}")
+            parts.append(f"'{where}' is not {kind}; there are {names}")
         else:
             parts.append(f"{where}: {message} (given: {problem['input']!r})" if where else message)
     return "; ".join(parts)

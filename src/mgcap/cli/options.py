@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mgcap import files
-from mgcap.cli.console import bars, parse_settings, words
+from mgcap.cli.console import bars, config_sentence, parse_settings, words
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
@@ -132,12 +132,7 @@ def recipe(given: dict[str, Any]) -> Finetune | None:
     try:
         return Finetune.model_validate(values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"][:1])
-        if problem["type"] == "extra_forbidden":
-            raise DataError(f"'{where}' is not an option; there are {', '.join(Finetune.model_fields)}") from error
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        raise DataError(f"{where}: {message} (given: {problem['input']!r})" if where else message) from error
+        raise DataError(config_sentence(error, Finetune.model_fields)) from error
 
 
 def _read_weights(path: Path) -> dict[str, str]:

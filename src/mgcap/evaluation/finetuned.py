@@ -14,7 +14,7 @@ from mgcap.training.checkpoint import FILE
 
 
 class FinetunedStudy(Study):
-    """Like :class:`Study`, but each run trains its own network, from a checkpoint if it was killed."""
+    """Like :class:`Study`, but each run trains its own network, from a checkpoint if it was killed, and keeps it."""
 
     def _compute(self, runs: dict[tuple[str, int], Run]) -> None:
         for name, config in self.settings.items():
@@ -45,4 +45,5 @@ class FinetunedStudy(Study):
         training, testing = self.folder.subset(split.train), self.folder.subset(split.test)
         classifier.fit(training.paths, training.labels, folder=folder, resume=True)
         self.skipped += [(split.train[i], error) for i, error in classifier.skipped_]
+        classifier.save(self.out / "models" / f"{folder.name}.mgcap")
         return tested(classifier, testing, lambda i, error: self.skipped.append((split.test[i], error)))

@@ -16,7 +16,7 @@ from mgcap._version import __version__
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import OnError
-from mgcap.errors import DataError
+from mgcap.errors import DataError, unknown_class
 from mgcap.evaluation.metrics import score
 
 Run = dict[str, Any]
@@ -84,7 +84,7 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
     known = [str(name) for name in classifier.classes_]
     strange = [name for name in folder.classes if name not in known]
     if strange:
-        raise DataError(f"the model does not know the class '{strange[0]}'; it knows {', '.join(known)}")
+        raise unknown_class(strange[0], known)
     kept, probabilities = classifier.predict_readable(folder.paths, on_error)
     if not kept:
         raise DataError("none of the images could be read")

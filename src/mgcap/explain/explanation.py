@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mgcap.data.stream import Item, to_tensor
-from mgcap.errors import DataError
+from mgcap.errors import DataError, unknown_class
 from mgcap.explain.geometry import Box, crop_box, to_image_frame
 from mgcap.explain.heat import METHODS, feature_gradients, heat_map
 from mgcap.model import MGCAP, SAMPLED_VIEWS
@@ -98,7 +98,7 @@ def _normalised(heat: Tensor) -> Array:
 def class_index(classes: Sequence[str], name: str) -> int:
     """The number of a class, or one sentence on which there are."""
     if name not in classes:
-        raise DataError(f"the model does not know the class '{name}'; it knows {', '.join(classes)}")
+        raise unknown_class(name, classes)
     return list(classes).index(name)
 
 

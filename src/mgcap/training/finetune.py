@@ -120,7 +120,8 @@ class Finetuner:
         self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
         self.keeper = None
         if recipe.copies:
-            self.keeper = ViewKeeper(model, self.trunk, recipe, cache or FeatureCache(memory=True), self.augmented)
+            cache = cache or FeatureCache(memory=True)
+            self.keeper = ViewKeeper(model, self.trunk, recipe, cache, self.augmented, fabric.autocast)
         self.course = Course()
         self._saved = time.monotonic()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from mgcap.data.cache import FeatureCache, RowStore, content_key
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
 from mgcap.model import MGCAP
-from mgcap.training.gradient_cache import SampledViews, Trunk
+from mgcap.training.gradient_cache import Autocast, SampledViews, Trunk
 from mgcap.training.recipe import Finetune
 from mgcap.weights import state_hash
 
@@ -33,6 +35,7 @@ class ViewKeeper:
         recipe: Number of copies and their augmentation.
         cache: Where they are kept.
         augmented: Gives a random version of an image for a seed, and the angle that its rotations begin at.
+        autocast: Opens the recipe's precision.
     """
 
     def __init__(
@@ -42,15 +45,17 @@ class ViewKeeper:
         recipe: Finetune,
         cache: FeatureCache,
         augmented: Callable[[Item, tuple[int, ...]], tuple[Tensor, float]],
+        autocast: Autocast = nullcontext,
     ) -> None:
-        self.model, self.trunk, self.augmented = model, trunk, augmented
+        self.model, self.trunk, self.augmented, self.autocast = model, trunk, augmented, autocast
+        self._files: dict[Path, bytes] = {}
         config = model.config
         shared = {
             "kind": "views through frozen layers",
             **config.model_dump(mode="json", include=_FIELDS),
             "before": recipe.train_from,
             "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
-            "engine": f"torch {torch.__version__} {model.mean.device.type}",
+            "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",
         }
         changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip", "random_angle"})
         self.stores: list[RowStore] = [
@@ -73,10 +78,11 @@ class ViewKeeper:
                         for key, item in todo.items()
                     ]
                     images, angles = [image for image, _ in seen], [angle for _, angle in seen]
-                    views = SampledViews(self.model, images, self.trunk, 1.0 if copy else None, first_angles=angles)
+                    field = 1.0 if copy else None
+                    views = SampledViews(self.model, images, self.trunk, field, self.autocast, angles)
                     every = self.every
-                    rows = [views.at(g, 0, self.shape[1])[..., ::every, ::every].cpu() for g in range(self.shape[0])]
-                    each = torch.stack([r.reshape(len(images), -1) for r in rows], dim=1)
+                    rows = [views.at(g, 0, self.shape[1])[..., ::every, ::every] for g in range(self.shape[0])]
+                    each = torch.stack([r.float().cpu().reshape(len(images), -1) for r in rows], dim=1)
                     store.add(list(todo), each.flatten(1))
                 on_step(len(some))
 
@@ -93,11 +99,14 @@ class ViewKeeper:
             kept.copy_(self.stores[copy].read([self._key(item) for item in items]).view(kept.shape))
         return whole
 
-    @staticmethod
-    def _key(item: Item) -> bytes:
-        key = content_key(item)
+    def _key(self, item: Item) -> bytes:
+        """The content of an image; a file, which comes again in every epoch, is read for it once."""
+        key = self._files.get(item) if isinstance(item, Path) else None
+        key = key or content_key(item)
         if key is None:
             raise ImageError(f"{item}: cannot be read any more")
+        if isinstance(item, Path):
+            self._files[item] = key
         return key
 
 
