@@ -78,6 +78,8 @@ def test_bad_options(scenes: Path, tmp_path: Path) -> None:
     assert "needs a validation part" in sentence("train", scenes, *out, *TUNE, "--patience", "2")
     assert "'colour' is not an option" in sentence("train", scenes, *out, *TUNE, "--tune", "colour=red")
     assert "'sgd', 'adam' or 'adamw'" in sentence("train", scenes, *out, *TUNE, "--optimiser", "lion")
+    some = ["--tune", "granularities_a_step=1", "--set", "share_granularities=false"]
+    assert "needs share_granularities=True" in sentence("train", scenes, *out, *TUNE, *some)
     assert "no layer 'conv9'" in sentence("train", scenes, *out, *TUNE, "--train-from", "conv9")
     assert "cannot be read" in sentence("train", scenes, *out, *TUNE, "--class-weights", tmp_path / "none.csv")
     (tmp_path / "w.csv").write_text("a,b\n1,2\n")

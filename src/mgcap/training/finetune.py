@@ -215,6 +215,7 @@ class Finetuner:
                 lambda logits: self._loss(logits, targets) / whole,
                 self.chunk,
                 self.fabric.autocast,
+                self._granularities(),
             )
             metrics += torch.stack((loss.double(), (logits.argmax(1) == targets).sum().double()))
         self.exchange()
@@ -228,6 +229,13 @@ class Finetuner:
         )
         course.step += 1
         self.fabric.log_dict({"loss": loss_value, "lr": lr}, course.epoch * batches + course.step)
+
+    def _granularities(self) -> list[int]:
+        """Which granularities this step looks at, the same in every process."""
+        count = len(self.model.config.granularities)
+        wanted = min(self.recipe.granularities_a_step or count, count)
+        rng = np.random.default_rng([self.seed, self.course.epoch, self.course.step, 2])
+        return sorted(rng.permutation(count)[:wanted].tolist())
 
     def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         each = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.recipe.label_smoothing)

@@ -118,13 +118,15 @@ class KeptViews:
         return self.kept[:, granularity, first : first + count].flatten(0, 1)
 
 
-def _pieces(model: MGCAP, views: Views, chunk: int) -> Iterator[tuple[int, int, int]]:
-    """Some rotations at a time: granularity, first rotation, number of rotations."""
+def _pieces(
+    model: MGCAP, views: Views, chunk: int, granularities: Sequence[int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """Some rotations at a time: place in the list of granularities, granularity, first rotation, their number."""
     rotations = model.config.rotations
     step = max(1, chunk // len(views))
-    for g in range(len(model.config.granularities)):
+    for place, g in enumerate(granularities):
         for first in range(0, rotations, step):
-            yield g, first, min(step, rotations - first)
+            yield place, g, first, min(step, rotations - first)
 
 
 def _look(network: nn.Module, inputs: Tensor, chunk: int, autocast: Autocast) -> Iterator[tuple[int, Tensor]]:
@@ -136,13 +138,15 @@ def _look(network: nn.Module, inputs: Tensor, chunk: int, autocast: Autocast) ->
         yield first, features.flatten(2)
 
 
-def _features(model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast) -> list[Tensor]:
+def _features(
+    model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast, granularities: Sequence[int]
+) -> list[Tensor]:
     """For each granularity ``[B, R, C, N]`` in float32; the engine of the model is never asked."""
-    found: list[list[Tensor]] = [[] for _ in model.config.granularities]
-    for g, first, count in _pieces(model, views, chunk):
+    found: list[list[Tensor]] = [[] for _ in granularities]
+    for place, g, first, count in _pieces(model, views, chunk, granularities):
         parts = [part for _, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast)]
         features = torch.cat(parts).float()
-        found[g].append(features.reshape(len(views), count, *features.shape[1:]))
+        found[place].append(features.reshape(len(views), count, *features.shape[1:]))
     return [torch.cat(parts, dim=1) for parts in found]
 
 
@@ -156,7 +160,8 @@ def _logits(model: MGCAP, features: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def logits_of(model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast = nullcontext) -> Tensor:
     """Logits ``[B, K]`` by the same way as in training."""
-    return _logits(model, _features(model, views, trunk, chunk, autocast))
+    everything = range(len(model.config.granularities))
+    return _logits(model, _features(model, views, trunk, chunk, autocast, everything))
 
 
 def gradient_step(
@@ -166,6 +171,7 @@ def gradient_step(
     loss_of: Callable[[Tensor], Tensor],
     chunk: int,
     autocast: Autocast = nullcontext,
+    granularities: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient of a loss to the parameters that require one.
 
@@ -176,21 +182,23 @@ def gradient_step(
         loss_of: Gives the loss of the logits.
         chunk: Views that go through the backbone together.
         autocast: Opens the precision for the backbone.
+        granularities: The numbers of those that this step looks at; all by default.
 
     Returns:
         The loss and the logits, without a graph.
     """
     trained = any(p.requires_grad for part in trunk.trained for p in part.parameters())
-    at_once = trained and chunk >= len(views) * model.config.rotations * len(model.config.granularities)
+    seen = range(len(model.config.granularities)) if granularities is None else granularities
+    at_once = trained and chunk >= len(views) * model.config.rotations * len(seen)
     with torch.set_grad_enabled(at_once):
-        features = _features(model, views, trunk, chunk, autocast)
+        features = _features(model, views, trunk, chunk, autocast, seen)
     leaves = features if at_once else [f.requires_grad_(trained) for f in features]
     logits = _logits(model, leaves)
     loss = loss_of(logits)
     loss.backward()  # type: ignore[no-untyped-call]
     if trained and not at_once:
-        for g, first, count in _pieces(model, views, chunk):
-            gradient = leaves[g].grad
+        for place, g, first, count in _pieces(model, views, chunk, seen):
+            gradient = leaves[place].grad
             assert gradient is not None
             wanted = gradient[:, first : first + count].flatten(0, 1)
             for start, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast):

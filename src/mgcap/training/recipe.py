@@ -31,6 +31,8 @@ class Finetune(BaseModel):
         train_from: First backbone layer that is trained, or ``all``; the layers before it stay as they are.
         copies: With a ``train_from``: keep what the frozen layers give for so many augmented copies of each image, and
             use a different one in each epoch; 0 augments anew and keeps nothing.
+        granularities_a_step: Look at so many of the granularities in each step, chosen at random; all by default. The
+            finished model looks at all; needs one network for all granularities.
         crop: Share of each side that a random crop keeps; by default the field of view of the configuration.
         random_angle: Begin the rotations of an image at a random angle, not at 0.
         class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
@@ -59,6 +61,7 @@ class Finetune(BaseModel):
     head_decay_epochs: Annotated[int, Field(ge=1)] = 30
     train_from: str = "all"
     copies: Annotated[int, Field(ge=0, le=100)] = 0
+    granularities_a_step: Annotated[int, Field(ge=1)] | None = None
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     horizontal_flip: bool = True
     vertical_flip: bool = False

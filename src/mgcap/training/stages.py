@@ -145,6 +145,8 @@ def both_stages(
         Trunk.of(model, recipe.train_from)
     except ValueError as error:
         raise DataError(f"--train-from: {error}") from error
+    if recipe.granularities_a_step and not model.config.share_granularities:
+        raise DataError("granularities_a_step: needs share_granularities=True, one network for all granularities")
     notes: dict[str, Any] = {"identity": identity(classifier, model, data, recipe)}
     before = _checkpoint_notes(folder, resume, notes["identity"])
     if resume and before is None:
