@@ -11,7 +11,7 @@ from tests.cli.run import SMALL, run, sentence
 
 @pytest.fixture
 def fitted(scenes: Path, tmp_path: Path) -> Path:
-    run("train", scenes, "--out", tmp_path / "m.mgcap", *SMALL)
+    run("train", scenes, "--out", tmp_path / "m.mgcap", "--train-ratio", "0.5", *SMALL)
     return tmp_path / "m.mgcap"
 
 
@@ -21,7 +21,7 @@ def test_images_and_a_set(scenes: Path, fitted: Path, tmp_path: Path) -> None:
     broken.write_bytes(b"no image")
     out = tmp_path / "out"
     command = ["explain", *files, broken, "--model", fitted, "--out", out, "--dataset", scenes, "--nearest", "2"]
-    done = run(*command, "--faithfulness", "1")
+    done = run(*command, "--faithfulness", "1", "--split", fitted.with_suffix(".split.csv"))
     for path in files:
         assert (out / f"{path.stem}.png").stat().st_size > 10_000
         assert (out / f"{path.stem}.svg").read_text().startswith("<?xml")
@@ -44,6 +44,9 @@ def test_bad_requests(scenes: Path, fitted: Path, tmp_path: Path) -> None:
     model = ["--model", fitted, "--out", tmp_path / "out"]
     assert "give images" in sentence("explain", *model)
     assert "--nearest needs --dataset" in sentence("explain", picture, *model, "--nearest", "3")
+    assert "--split needs --dataset" in sentence("explain", picture, *model, "--split", picture)
+    wrong = ["--dataset", scenes, "--split", picture]
+    assert "split file" in sentence("explain", *model, *wrong)
     assert "tsne, pca or none" in sentence("explain", picture, *model, "--map", "umap")
     assert "does not know the class 'moon'" in sentence("explain", picture, *model, "--class", "moon")
     assert "there is no" in sentence("explain", picture, "--model", tmp_path / "none.mgcap")

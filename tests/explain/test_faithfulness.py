@@ -13,12 +13,12 @@ from tests.conftest import TINY
 
 
 def test_the_hottest_pixels_go_first() -> None:
-    image, other = torch.ones(3, 64, 64), torch.zeros(3, 64, 64)
-    heat = np.zeros((64, 64))
-    heat[:16, :16] = 1  # a sixteenth of the image: one step
+    image, other = torch.ones(3, 160, 160), torch.zeros(3, 160, 160)
+    heat = np.zeros((160, 160))
+    heat[32:48] = 1  # a tenth of the image: one step
     versions = altered(image, heat, other)
     assert len(versions) == STEPS + 1 and torch.equal(versions[0], image) and torch.equal(versions[-1], other)
-    assert not versions[1][:, :16, :16].any() and versions[1][:, 16:].all() and versions[1][:, :, 16:].all()
+    assert not versions[1][:, 32:48].any() and versions[1][:, :32].all() and versions[1][:, 48:].all()
     shares = [float(v.mean()) for v in versions]
     assert shares == pytest.approx(np.linspace(1, 0, STEPS + 1), abs=1e-3)
 

@@ -23,6 +23,10 @@ def explain(
     ] = None,
     against: Annotated[str | None, typer.Option(help="A class to speak against: why this and not that?")] = None,
     dataset: Annotated[Path | None, typer.Option(help="Summarise this folder of scenes as well.")] = None,
+    split: Annotated[
+        Path | None,
+        typer.Option(help="Split of --dataset: neighbours are training images; mistakes and curves are of test images."),
+    ] = None,
     nearest: Annotated[
         int, typer.Option(help="Show so many nearest images of --dataset for each image.", min=0, max=50)
     ] = 0,
@@ -45,8 +49,9 @@ def explain(
 
     if not images and dataset is None:
         raise DataError("give images, or a folder of scenes by --dataset")
-    if dataset is None and (nearest or faithfulness):
-        raise DataError(f"--{'nearest' if nearest else 'faithfulness'} needs --dataset")
+    for name, value in (("nearest", nearest), ("faithfulness", faithfulness), ("split", split)):
+        if dataset is None and value:
+            raise DataError(f"--{name} needs --dataset")
     if flat not in ("tsne", "pca", "none"):
         raise DataError(f"--map takes tsne, pca or none, not '{flat}'")
     files = expand(images or [])
@@ -59,7 +64,7 @@ def explain(
             data.print(row["error"] or _line(row), markup=False)
         words.print(f"page: {out / 'images.html'}")
     if dataset is not None:
-        _summarise(classifier, dataset, files, out, model.name, nearest, flat, faithfulness, seed)
+        _summarise(classifier, dataset, split, files, out, model.name, nearest, flat, faithfulness, seed)
     if files and all(row["error"] for row in rows):
         raise SystemExit(1)
 
@@ -73,6 +78,7 @@ def _line(row: dict[str, Any]) -> str:
 def _summarise(
     classifier: Any,
     dataset: Path,
+    split: Path | None,
     files: list[Path],
     out: Path,
     model: str,
@@ -84,12 +90,15 @@ def _summarise(
     import numpy as np
 
     from mgcap.data.folders import open_folder
+    from mgcap.data.splits import Split, read_split
     from mgcap.explain import sets
     from mgcap.explain.faithfulness import measure, randomised_weights
     from mgcap.explain.scan import scan_images
     from mgcap.report.page import write_gallery
 
     folder = open_folder(dataset, minimum_classes=1)
+    everything = tuple(range(len(folder)))
+    sides = read_split(split, folder) if split else Split(everything, everything)
     classes = [str(name) for name in classifier.classes_]
     config = classifier.model_.config
     passed: list[str] = []
@@ -99,12 +108,14 @@ def _summarise(
     if not len(scan.index):
         raise DataError(f"none of the images in {dataset} could be read")
     sections, means = sets.pose_sections(folder, scan, config, classes, out, bars)
-    sections += sets.confusion_sections(folder, scan, config, classes)
+    test = scan.only(sides.test)
+    sections += sets.confusion_sections(folder, test, config, classes)
     if nearest and files:
         queries = scan_images(classifier, files, lambda i, error: None, out / "scan", bars)
-        sections += sets.neighbour_section(files, queries, folder, scan, min(nearest, len(scan.index)))
+        known = scan.only(sides.train)
+        sections += sets.neighbour_section(files, queries, folder, known, min(nearest, len(known.index)))
     if faithfulness:
-        chosen = np.random.default_rng(seed).permutation(scan.index)[:faithfulness]
+        chosen = np.random.default_rng(seed).permutation(test.index)[:faithfulness]
         items = [folder.paths[int(i)] for i in chosen]
         rows, curves = measure(classifier, items, seed, bars)
         sections += sets.faithfulness_section(rows, curves, randomised_weights(classifier, items[:10], seed), out)

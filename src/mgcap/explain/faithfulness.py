@@ -30,7 +30,7 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 #: Steps from nothing to everything.
-STEPS = 16
+STEPS = 10
 #: Pixels are taken in blocks of this side, so that a random map is not mere noise to the network.
 BLOCK = 16
 #: How strongly the image is blurred that insertion begins with, as a share of its side.

@@ -69,7 +69,9 @@ def explanation_figure(found: Explanation) -> Figure:
     names, values = zip(*found.top()[::-1], strict=True)
     bars.barh(names, values, color=["#0072B2" if name == found.target else "#b8c2cc" for name in names])
     for y, value in enumerate(values):
-        bars.text(min(value + 0.02, 0.8), y, f"{value:.3f}", va="center", fontsize=8)
+        within = value > 0.8  # a long bar has its number inside
+        place, side, colour = (value - 0.02, "right", "white") if within else (value + 0.02, "left", "black")
+        bars.text(place, y, f"{value:.3f}", va="center", ha=side, color=colour, fontsize=8)
     bars.set_xlim(0, 1)
     bars.tick_params(labelsize=8)
     against = f" and not {found.contrast}" if found.contrast else ""

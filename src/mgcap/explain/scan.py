@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,11 @@ class Scan:
     votes: Array
     probabilities: Array
     descriptors: Array
+
+    def only(self, indices: Iterable[int]) -> Scan:
+        """What was found of some of the images."""
+        kept = np.isin(self.index, list(indices))
+        return Scan(**{field.name: getattr(self, field.name)[kept] for field in fields(self)})
 
 
 def model_mark(classifier: SceneClassifier) -> str:
