@@ -25,7 +25,7 @@ def explain(
     dataset: Annotated[Path | None, typer.Option(help="Summarise this folder of scenes as well.")] = None,
     split: Annotated[
         Path | None,
-        typer.Option(help="Split of --dataset: neighbours from its training side, mistakes and curves from its test side."),
+        typer.Option(help="Split of --dataset: neighbours are from its training side, the rest from its test side."),
     ] = None,
     nearest: Annotated[
         int, typer.Option(help="Show so many nearest images of --dataset for each image.", min=0, max=50)
