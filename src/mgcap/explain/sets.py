@@ -87,7 +87,8 @@ def confusion_sections(
                     image = to_tensor(folder.paths[int(scan.index[row])])
                     axes.imshow(pose(image, float(scan.angles[row, 0]), config))
                     axes.set_title(f"{scan.probabilities[row].max():.2f}", fontsize=8)
-            grid[line][0].text(0, 1.28, title, transform=grid[line][0].transAxes, fontsize=9)
+            words = grid[line][0].text(0, 1.28, title, transform=grid[line][0].transAxes, fontsize=9)
+            words.set_in_layout(False)  # a long title must not widen the first column
         cards.append({"title": f"{truth} called {answer}: {len(rows)} times", "data": picture_uri(figure)})
     text = "Above the mistakes, below images of the other class that were right; all in canonical pose."
     return [{"title": "Most confused classes", "text": text, "cards": cards}] if cards else []
