@@ -10,7 +10,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[cpu,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[baselines,cpu,dev]"
 	touch $(READY)
 
 demo: $(READY)

@@ -14,6 +14,7 @@ PARAMETERS = {
     "vgg16": 138_357_544 - (25088 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000),
     "vgg19": 143_667_240 - (25088 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000),
     "alexnet": 61_100_840 - (9216 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000),
+    "googlenet": 6_624_904 - (1024 * 1000 + 1000),
     "resnet18": 11_689_512 - (512 * 1000 + 1000),
     "resnet34": 21_797_672 - (512 * 1000 + 1000),
     "resnet50": 25_557_032 - (2048 * 1000 + 1000),
@@ -147,3 +148,15 @@ def test_a_network_in_two_parts(name: str, first: str, frozen: int) -> None:
 def test_a_layer_to_cut_at_must_be_there() -> None:
     with pytest.raises(ValueError, match=r"allowed are all, stage1, stage2, stage2\.2, stage3"):
         split_backbone(build_backbone("resnet18"), "conv5_1")
+
+
+def test_googlenet_has_torchvisions_names() -> None:
+    network = build_backbone("googlenet").eval()
+    names = set(network.state_dict())
+    assert {"conv1.conv.weight", "inception3a.branch2.1.bn.running_var", "inception5b.branch4.1.conv.weight"} <= names
+    for layer, width in BACKBONES["googlenet"].layers.items():
+        assert build_backbone("googlenet", layer).eval()(torch.rand(1, 3, 64, 64)).shape[1] == width
+    extra = {"aux1.conv.conv.weight": torch.zeros(1), "fc.bias": torch.zeros(1)}
+    network.load_state_dict({**network.state_dict(), **extra})
+    with pytest.raises(ValueError, match="activated"):
+        build_backbone("googlenet", activated=False)

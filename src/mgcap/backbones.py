@@ -16,13 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mgcap.googlenet import LAYERS as _GOOGLENET_LAYERS
+from mgcap.googlenet import GoogLeNet
+from mgcap.tapped import Tapped
+
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 #: Keras' "caffe" preprocessing, 0..255 minus the mean, written for RGB in [0, 1].
 CAFFE_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 CAFFE_STD = (1 / 255, 1 / 255, 1 / 255)
-
-_TORCHVISION_TOPS = ("classifier.", "fc.", "features.", "layer")
 
 
 @dataclass(frozen=True)
@@ -47,28 +49,7 @@ class BackboneSpec:
         raise ValueError(f"layer: {self.name} has no layer '{layer}'; allowed are {', '.join(self.layers)}")
 
 
-def _drop_layers_behind_the_tap(
-    module: nn.Module, state: dict[str, Any], prefix: str, *_: object, **__: object
-) -> None:
-    own = {prefix + name for name in module.state_dict()}
-    for key in [k for k in state if k.startswith(prefix) and k not in own]:
-        if key[len(prefix) :].startswith(_TORCHVISION_TOPS):
-            del state[key]
-
-
-class _Tapped(nn.Module):
-    """A network that ends where it is tapped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_load_state_dict_pre_hook(_drop_layers_behind_the_tap)  # type: ignore[no-untyped-call]
-
-    @abstractmethod
-    def steps(self) -> list[tuple[str, nn.Module]]:
-        """The layers by the names that the registry gives them, each with what follows it up to the next."""
-
-
-class PlainCNN(_Tapped):
+class PlainCNN(Tapped):
     """A chain of convolutions, ReLUs and max pools under the name ``features`` (VGG, AlexNet)."""
 
     def __init__(self, modules: Sequence[tuple[str, nn.Module]], layer: str, activated: bool) -> None:
@@ -181,7 +162,7 @@ class Bottleneck(_Residual):
         return out
 
 
-class ResNet(_Tapped):
+class ResNet(Tapped):
     """A ResNet up to a stage: stage1 is the stem, stage2..5 are torchvision's layer1..4."""
 
     def __init__(
@@ -277,7 +258,7 @@ def split_backbone(backbone: nn.Module, first: str) -> tuple[nn.Sequential, nn.S
     """
     if first == "all":
         return nn.Sequential(), nn.Sequential(backbone)
-    names = [name for name, _ in backbone.steps()] if isinstance(backbone, _Tapped) else []
+    names = [name for name, _ in backbone.steps()] if isinstance(backbone, Tapped) else []
     first = f"{first}.1" if f"{first}.1" in names else first
     if first not in names:
         names = [name.removesuffix(".1") for name in names]
@@ -312,6 +293,15 @@ BACKBONES: dict[str, BackboneSpec] = {
         _plain("vgg16", "VGG-16 (the paper's VGG-D)", partial(_vgg_modules, (2, 2, 3, 3, 3)), "conv5_3"),
         _plain("vgg19", "VGG-19", partial(_vgg_modules, (2, 2, 4, 4, 4)), "conv5_4"),
         _plain("alexnet", "AlexNet (torchvision's)", _alexnet_modules, "conv5"),
+        BackboneSpec(
+            "googlenet",
+            "GoogLeNet with batch norms (torchvision's)",
+            GoogLeNet,
+            _GOOGLENET_LAYERS,
+            default_layer="inception5b",
+            mean=(0.5, 0.5, 0.5),
+            std=(0.5, 0.5, 0.5),
+        ),
         _resnet("resnet18", "ResNet-18", BasicBlock, (2, 2, 2, 2)),
         _resnet("resnet34", "ResNet-34", BasicBlock, (3, 4, 6, 3)),
         _resnet("resnet50", "ResNet-50 v1.5 (torchvision's)", Bottleneck, (3, 4, 6, 3)),

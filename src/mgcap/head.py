@@ -34,6 +34,22 @@ def to_vector(matrix: Tensor, kind: str = "triangle") -> Tensor:
     return matrix.flatten(-2)[..., row * side + column] * scale
 
 
+def upper_triangle(matrix: Tensor) -> Tensor:
+    """The upper triangle of symmetric matrices as it is, ``[..., D, D] -> [..., D (D + 1) / 2]``."""
+    row, column = torch.triu_indices(*matrix.shape[-2:], device=matrix.device)
+    return matrix[..., row, column]
+
+
+def from_upper_triangle(rows: Tensor) -> Tensor:
+    """The inverse of :func:`upper_triangle`."""
+    side = math.isqrt(2 * rows.shape[-1])
+    row, column = torch.triu_indices(side, side, device=rows.device)
+    matrices = rows.new_empty(*rows.shape[:-1], side, side)
+    matrices[..., row, column] = rows
+    matrices[..., column, row] = rows
+    return matrices
+
+
 def signed_root(vector: Tensor) -> Tensor:
     """sign(v) sqrt(|v|), with a gradient of zero at zero."""
     size = vector.abs()

@@ -75,6 +75,7 @@ SOURCES: dict[str, tuple[str, list[tuple[Source, Callable[[Path], State]]]]] = {
     "resnet50": ("", [_torchvision("resnet50-0676ba61.pth")]),
     "resnet34": ("", [_torchvision("resnet34-b627a593.pth")]),
     "resnet18": ("", [_torchvision("resnet18-f37072fd.pth")]),
+    "googlenet": ("", [_torchvision("googlenet-1378be20.pth")]),
     "vgg19": ("", [_torchvision("vgg19-dcbb9e9d.pth")]),
 }
 

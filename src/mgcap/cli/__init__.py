@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli import ablate, bench, cache, datasets, demo, doctor, evaluate, explain, predict, train, weights
+from mgcap.cli import ablate, bench, cache, compare, datasets, demo, doctor, evaluate, explain, predict, train, weights
 from mgcap.cli.console import set_debug
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("ablate")(ablate.ablate)
+app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("doctor")(doctor.doctor)

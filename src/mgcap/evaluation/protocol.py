@@ -8,7 +8,6 @@ written when it is done: a killed study goes on where it stopped.
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from mgcap.data.stream import Item
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import fit_temperature, score
+from mgcap.evaluation.resumed import check_identity, data_marks
 from mgcap.evaluation.summary import Run, mistakes, summarise
 from mgcap.files import write_json
 from mgcap.model import MGCAP
@@ -86,26 +86,16 @@ class Study:
         self.settings = settings or {"run": classifier.configuration(len(folder.classes))}
         self.network = network_config(list(self.settings.values()))
         self.skipped: list[tuple[int, ImageError]] = []
-        marks = [(folder.relative(path), path.stat().st_size) for path in folder.paths]
         self.identity: dict[str, Any] = {
             "configuration": {name: config.model_dump(mode="json") for name, config in self.settings.items()},
             "weights": str(classifier.weights),
             "engine": classifier.engine,
             "regularisation": classifier.regularisation,
-            "images": hashlib.sha256(repr(marks).encode()).hexdigest(),
-            "splits": hashlib.sha256(repr([(s.train, s.test) for s in splits]).encode()).hexdigest(),
+            **data_marks(folder, splits),
         }
         if classifier.finetune is not None:
             self.identity["finetune"] = Finetune.model_validate(classifier.finetune).model_dump(mode="json")
-        file = out / "study.json"
-        if file.exists():
-            try:
-                kept = json.loads(file.read_text())["identity"]
-            except (ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{file} cannot be read; remove it, or give another --out") from error
-            if kept != self.identity:
-                changed = ", ".join(key for key in self.identity if kept.get(key) != self.identity[key])
-                raise DataError(f"{out} holds a study with other {changed}; give another --out")
+        check_identity(out / "study.json", self.identity, "study")
 
     def run(self) -> dict[str, dict[str, Any]]:
         """Do the runs that are missing and return the summary of each setting."""

@@ -95,6 +95,27 @@ def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
     save_figure(figure, path)
 
 
+def cost_chart(rows: list[Row], path: Path) -> None:
+    """Accuracy of methods against the time that an image takes, a colour for each family."""
+    from matplotlib.ticker import FuncFormatter
+
+    figure = new_figure(9, 5.5)
+    axes = figure.subplots()
+    for colour, family in zip(COLOURS, dict.fromkeys(row["family"] for row in rows), strict=False):
+        own = [row for row in rows if row["family"] == family]
+        x, y = [row["predict_ms"] for row in own], [row["mean"] for row in own]
+        axes.errorbar(x, y, [row["std"] or 0 for row in own], fmt="o", capsize=3, color=colour, label=family)
+        for row in own:
+            place = (row["predict_ms"], row["mean"])
+            axes.annotate(row["name"], place, (6, 4), textcoords="offset points", fontsize=7, color=colour)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set(xlabel="milliseconds per image", ylabel="accuracy, %")
+    axes.legend(frameon=False, loc="lower right")
+    axes.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, path)
+
+
 def course_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Path]:
     """Loss of each step, and accuracy of each epoch, of a training run; two files."""
     from matplotlib.ticker import MaxNLocator

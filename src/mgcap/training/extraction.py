@@ -22,6 +22,7 @@ from mgcap.data.cache import FeatureCache, Recipe, content_key
 from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.pipeline import Piece, images_together, local_features
 from mgcap.errors import ImageError
+from mgcap.head import from_upper_triangle, upper_triangle
 from mgcap.model import MGCAP, embed_reduced
 from mgcap.reduction import Reduction
 from mgcap.weights import state_hash
@@ -249,7 +250,7 @@ class Extractor:
             images = image_batches(items, batch, on_error, order=order())
             pieces = local_features(self.model, images, sorted({g for _, g, _ in kinds} or {0}))
             for index, matrices in pooled_matrices(self.model, self.variants, pieces, kinds):
-                pending[index] = {kind: _triangle(matrix).cpu() for kind, matrix in matrices.items()}
+                pending[index] = {kind: upper_triangle(matrix).cpu() for kind, matrix in matrices.items()}
                 while ours[0][0][-1] < index:
                     self._write(*ours.popleft(), pending, keys)
                 on_done(index)
@@ -295,14 +296,4 @@ class Extractor:
         own = self.variants[variant]
         chosen = range(len(self.model.config.granularities)) if granularities is None else granularities
         stores = [self.stores[variant, g, count or own.counts[-1]] for g in chosen]
-        rows = torch.stack([store.read(keys) for store in stores], dim=1)
-        matrices = rows.new_empty(*rows.shape[:2], own.side, own.side)
-        row, column = torch.triu_indices(own.side, own.side)
-        matrices[..., row, column] = rows
-        matrices[..., column, row] = rows
-        return matrices
-
-
-def _triangle(matrix: Tensor) -> Tensor:
-    row, column = torch.triu_indices(*matrix.shape, device=matrix.device)
-    return matrix[row, column]
+        return from_upper_triangle(torch.stack([store.read(keys) for store in stores], dim=1))

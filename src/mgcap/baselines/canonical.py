@@ -1,0 +1,121 @@
+"""MG-CAP itself among the methods: the paper's three kinds with a frozen VGG-16, and the default ``compact``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.classifier import SceneClassifier
+from mgcap.data.stream import Item
+from mgcap.errors import ImageError
+from mgcap.evaluation.protocol import calibration_scenes
+from mgcap.training.extraction import Extractor
+from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
+from mgcap.training.softmax import LinearHead, solve_head
+
+
+class FrozenMgcap:
+    """MG-CAP with a frozen backbone and the exact head, through the feature cache.
+
+    Args:
+        tools: What methods share.
+        preset: Of the configuration.
+        config: Other values of it.
+    """
+
+    def __init__(self, tools: Tools, preset: str = "compact", **config: Any) -> None:
+        self.tools = tools
+        weights = config.pop("weights", "imagenet")
+        self.classifier = SceneClassifier(
+            preset,
+            weights=weights,
+            engine=tools.engine,
+            device=tools.device,
+            seed=tools.seed,
+            progress=tools.progress,
+            **config,
+        )
+
+    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> FrozenMgcap:
+        """Learn reduction and head."""
+        self.classes, targets = np.unique(np.asarray(labels), return_inverse=True)
+        self.model, _ = self.classifier.build_model(self.classifier.configuration(len(self.classes)))
+        self.engine = self.classifier.attach_engine(
+            self.model, lambda: calibration_views(self.model, calibration_scenes())
+        )
+        if self.model.config.reduction == "pca":
+            (self.model.reduction,) = fit_reductions(self.model, images, [range(len(images))], self.tools.seed)
+        self.head: LinearHead = solve_head(self._rows(images), targets.tolist(), len(self.classes))
+        return self
+
+    def predict(self, images: Sequence[Item]) -> Array:
+        """The label of each image."""
+        answers = (self._rows(images) @ self.head.weight.T + self.head.bias).argmax(1)
+        labels: Array = self.classes[answers.numpy()]
+        return labels
+
+    def parameters(self) -> int:
+        """Numbers of backbone, reduction and head."""
+        parts = [*self.model.backbones.parameters(), *self.model.reduction.buffers(), self.head.weight, self.head.bias]
+        return sum(part.numel() for part in parts)
+
+    def _rows(self, images: Sequence[Item]) -> torch.Tensor:
+        extractor = Extractor(self.model, self.engine.mark, self.tools.cache)
+
+        def stop(index: int, error: ImageError) -> None:
+            raise error
+
+        keys = [key for key in extractor.fill(images, stop) if key]
+        return cached_descriptors(extractor, keys)
+
+
+def _register(name: str, title: str, what: str, published: str | None, needs: str, source: str, **config: Any) -> None:
+    about = About(
+        name=name,
+        title=title,
+        family="MG-CAP" if source.startswith("Wang") else "deep, frozen",
+        source=source,
+        what=what,
+        published=published,
+        needs=(f"weights:{needs}",),
+    )
+    register(about, lambda tools: FrozenMgcap(tools, **config))
+
+
+_PAPER = "Wang, Guan and Shao 2020"
+for _kind, _title in (("bilinear", "Bilinear"), ("log", "Log-E"), ("sqrt", "Sqrt-E")):
+    _register(
+        f"mgcap-{_kind}",
+        f"MG-CAP {_title}, VGG-16 frozen",
+        "3 granularities x 12 rotations of a frozen VGG-16, exact softmax head; the paper fine-tunes",
+        f"MG-CAP {_title} with VGG-D",
+        "vgg16",
+        _PAPER,
+        preset="paper",
+        normalisation=_kind,
+        share_granularities=True,
+    )
+_register(
+    "mgcap-compact",
+    "MG-CAP compact",
+    "the default of this package: frozen ResNet-50, PCA to 128 channels, 2 granularities x 4 rotations",
+    None,
+    "resnet50-v1",
+    _PAPER,
+)
+_register(
+    "isqrt-cov",
+    "iSQRT-COV, ResNet-50 frozen",
+    "covariance of 128 principal channels of stage 4, its root by Newton-Schulz; the paper trains the network",
+    None,
+    "resnet50-v1",
+    "Li et al. 2018",
+    rotations=1,
+    granularities=(1.0,),
+    embedding="covariance",
+    spectral_method="newton-schulz",
+)

@@ -1,0 +1,184 @@
+r"""Networks that are trained, then an SVM on what they give: fine-tuning, and D-CNN (Cheng et al. 2018).
+
+D-CNN adds to the cross-entropy a term on pairs of images in a batch that keeps those of one class close and the others
+apart, :math:`\lambda\,\mathrm{mean}\,[\tau_1 - l_{ij}(\tau_2 - \lVert x_i - x_j\rVert^2)]_+` with :math:`l = 1` for a
+pair of one class and :math:`-1` otherwise, on features of unit length.
+
+On a CPU the lower layers stay as they are, and what they give for the eight turns and mirrors of an image is kept; the
+turns take the place of random augmentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mgcap.backbones import split_backbone
+from mgcap.baselines.invariant import dihedral
+from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.baselines.networks import NETWORKS, network, prepared
+from mgcap.baselines.svm import count_numbers, linear_svm
+from mgcap.data.cache import Recipe
+from mgcap.data.stream import Item
+
+#: The first layer that is trained.
+TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"}
+EPOCHS, BATCH = 8, 32
+#: Learning rates of the network and of the classifier on top; both fall by a cosine.
+RATE, TOP_RATE = 1e-3, 1e-2
+MOMENTUM, DECAY = 0.9, 5e-4
+#: Turns of an image that the epochs go through.
+TURNS = 4
+#: D-CNN: weight of the pairs, and the two margins.
+PAIRS, TAU_1, TAU_2 = 0.05, 0.5, 0.75
+
+
+class LowerLayers:
+    """What the frozen layers give for one turn of an image.
+
+    Args:
+        backbone: A name of the registry.
+        turn: Number of the turn or mirror, see :func:`mgcap.baselines.invariant.dihedral`.
+        lower: The layers.
+        train_from: The layer that they end before.
+        weights: ``imagenet`` or ``random``.
+    """
+
+    def __init__(self, backbone: str, turn: int, lower: nn.Module, train_from: str, weights: str) -> None:
+        self.backbone, self.turn, self.lower = backbone, turn, lower
+        self.recipe: Recipe = {
+            "kind": "lower layers",
+            "backbone": backbone,
+            "before": train_from,
+            "turn": turn,
+            "weights": weights,
+            "torch": torch.__version__,
+        }
+
+    @torch.inference_mode()
+    def rows(self, images: Tensor) -> Tensor:
+        """See :class:`mgcap.baselines.method.Descriptor`."""
+        seen = prepared(dihedral(images)[self.turn], self.backbone)
+        parts = [self.lower(part.contiguous(memory_format=torch.channels_last)) for part in torch.split(seen, 8)]
+        return torch.cat(parts).flatten(1)
+
+
+def pair_loss(features: Tensor, targets: Tensor, tau_1: float = TAU_1, tau_2: float = TAU_2) -> Tensor:
+    """The metric term of D-CNN over all pairs of a batch; zero for a batch of one."""
+    unit = F.normalize(features, dim=1)
+    first, second = torch.triu_indices(len(unit), len(unit), 1)
+    if not len(first):
+        return features.sum() * 0
+    distance = (unit[first] - unit[second]).square().sum(1)
+    same = torch.where(targets[first] == targets[second], 1.0, -1.0)
+    return F.relu(tau_1 - same * (tau_2 - distance)).mean()
+
+
+class TrainedNetwork:
+    """The upper layers of a network are trained; an SVM on its averaged features decides.
+
+    Args:
+        tools: What methods share.
+        backbone: A name of :data:`TRAIN_FROM`.
+        pairs: Weight of the metric term; 0 is plain fine-tuning.
+        weights: ``imagenet``, or ``random`` for tests.
+        epochs: Passes over the training images.
+    """
+
+    def __init__(
+        self, tools: Tools, backbone: str, pairs: float, weights: str = "imagenet", epochs: int = EPOCHS
+    ) -> None:
+        self.tools, self.backbone, self.pairs, self.epochs = tools, backbone, pairs, epochs
+        whole = network(backbone, NETWORKS[backbone][1], weights)
+        lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
+        self.turns = [LowerLayers(backbone, t, lower, TRAIN_FROM[backbone], weights) for t in range(TURNS)]
+        with torch.inference_mode():
+            self.shape = lower(torch.zeros(1, 3, 224, 224)).shape[1:]
+        self.numbers = sum(p.numel() for p in whole.parameters())
+        self.machine = linear_svm(tools.seed)
+        self.losses: list[tuple[float, float]] = []  #: cross-entropy and metric term of each epoch
+
+    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> TrainedNetwork:
+        """Train the upper layers, then the machine."""
+        torch.manual_seed(self.tools.seed)
+        classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
+        targets = torch.from_numpy(numbers)
+        with torch.inference_mode():
+            width = self._features(self._seen(images[:1], 0)).shape[1]
+        top = nn.Linear(width, len(classes))
+        groups: list[dict[str, Any]] = [
+            {"params": list(self.upper.parameters()), "lr": RATE},
+            {"params": list(top.parameters())},
+        ]
+        optimiser = torch.optim.SGD(groups, TOP_RATE, MOMENTUM, weight_decay=DECAY)
+        steps = self.epochs * -(-len(images) // BATCH)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        for epoch in range(self.epochs):
+            order = torch.randperm(len(images)).tolist()
+            total = np.zeros(2)
+            for start in range(0, len(order), BATCH):
+                batch = order[start : start + BATCH]
+                features = self._features(self._seen([images[i] for i in batch], epoch % TURNS))
+                entropy = F.cross_entropy(top(features), targets[batch])
+                metric = pair_loss(features, targets[batch])
+                optimiser.zero_grad()
+                (entropy + self.pairs * metric).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                schedule.step()
+                total += np.array([float(entropy.detach()), float(metric.detach())]) * len(batch)
+            self.losses.append((float(total[0]) / len(images), float(total[1]) / len(images)))
+        self.machine.fit(self._rows(images), np.asarray(labels))
+        return self
+
+    def predict(self, images: Sequence[Item]) -> Array:
+        """The label of each image."""
+        labels: Array = self.machine.predict(self._rows(images))
+        return labels
+
+    def parameters(self) -> int:
+        """Numbers of network and machine."""
+        return self.numbers + count_numbers(self.machine)
+
+    def _seen(self, images: Sequence[Item], turn: int) -> Tensor:
+        rows = self.tools.describe(self.turns[turn], images)
+        return rows.reshape(len(images), *self.shape).contiguous(memory_format=torch.channels_last)
+
+    def _features(self, seen: Tensor) -> Tensor:
+        out: Tensor = self.upper(seen).mean((-2, -1))
+        return out
+
+    @torch.inference_mode()
+    def _rows(self, images: Sequence[Item]) -> Array:
+        blocks = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
+        rows: Array = F.normalize(torch.cat([self._features(self._seen(block, 0)) for block in blocks]), dim=1).numpy()
+        return rows
+
+
+def _register(backbone: str, pairs: float) -> None:
+    title, _ = NETWORKS[backbone]
+    short = "VGG-D" if title == "VGG-16" else title
+    first = TRAIN_FROM[backbone]
+    register(
+        About(
+            name=f"dcnn-{backbone}" if pairs else f"{backbone}-tuned-svm",
+            title=f"D-CNN, {title}" if pairs else f"{title} + SVM, fine-tuned",
+            family="deep, fine-tuned",
+            source="Cheng et al. 2018",
+            what=f"trained from {first} on for {EPOCHS} epochs by cross-entropy"
+            + (f" and {pairs:g} times the pairs' term" if pairs else "")
+            + "; lower layers frozen; linear SVM on averaged features",
+            published=f"D-CNN with {short}" if pairs else f"{short}+SVM",
+            needs=(f"weights:{backbone}",),
+        ),
+        lambda tools: TrainedNetwork(tools, backbone, pairs),
+    )
+
+
+for _name in TRAIN_FROM:
+    for _pairs in (0.0, PAIRS):
+        _register(_name, _pairs)

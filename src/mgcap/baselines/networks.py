@@ -1,0 +1,113 @@
+"""Frozen ImageNet networks as descriptors: what a layer gives for the whole image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mgcap.backbones import backbone_spec, build_backbone
+from mgcap.baselines.method import About, Tools, register
+from mgcap.baselines.svm import DescriptorSvm
+from mgcap.data.cache import Recipe
+from mgcap.engines.torch import TorchEngine
+from mgcap.weights import load_weights
+
+#: What the networks see.
+INPUT = 224
+#: Our names of the networks, as tables write them, and the layer that is tapped.
+NETWORKS = {"alexnet": ("AlexNet", "conv5"), "googlenet": ("GoogLeNet", "inception5b"), "vgg16": ("VGG-16", "conv5_3")}
+
+
+class Layer:
+    """Activated features of a layer of a network with its ImageNet weights, in one vector.
+
+    Args:
+        backbone: A name of the registry.
+        layer: Which layer.
+        gather: From the map ``[B, C, h, w]`` to ``[B, d]``.
+        how: A name for that, which says everything that matters.
+        weights: ``imagenet``, or ``random`` for tests.
+    """
+
+    def __init__(
+        self, backbone: str, layer: str, gather: Callable[[Tensor], Tensor], how: str, weights: str = "imagenet"
+    ) -> None:
+        self.backbone, self.layer, self.gather, self.weights = backbone, layer, gather, weights
+        self.recipe: Recipe = {
+            "kind": "layer",
+            "backbone": backbone,
+            "layer": layer,
+            "how": how,
+            "weights": weights,
+            "torch": torch.__version__,
+        }
+
+    @torch.inference_mode()
+    def rows(self, images: Tensor) -> Tensor:
+        """See :class:`mgcap.baselines.method.Descriptor`."""
+        engine, _ = _opened(self.backbone, self.layer, self.weights)
+        features = engine.features(prepared(images, self.backbone), 0)
+        side = round(features.shape[-1] ** 0.5)
+        return self.gather(features.reshape(*features.shape[:2], side, side))
+
+    def numbers(self) -> int:
+        """Parameters of the network."""
+        return _opened(self.backbone, self.layer, self.weights)[1]
+
+
+def prepared(images: Tensor, backbone: str) -> Tensor:
+    """Images as a network wants them: 224 x 224 pixels, its own mean and standard deviation."""
+    spec = backbone_spec(backbone)
+    small = F.interpolate(images, (INPUT, INPUT), mode="bilinear", antialias=True)
+    mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))
+    return (small - mean) / std
+
+
+def network(backbone: str, layer: str, weights: str = "imagenet", activated: bool = True) -> nn.Module:
+    """A network up to a layer with its weights."""
+    torch.manual_seed(0)
+    found = build_backbone(backbone, layer, activated).eval()
+    if weights != "random":
+        found.load_state_dict(load_weights(backbone).state)
+    return found
+
+
+@cache
+def _opened(backbone: str, layer: str, weights: str) -> tuple[TorchEngine, int]:
+    found = network(backbone, layer, weights)
+    return TorchEngine([found]), sum(p.numel() for p in found.parameters())
+
+
+def averaged(features: Tensor) -> Tensor:
+    """The mean over positions."""
+    return features.mean((-2, -1))
+
+
+def _register(backbone: str) -> None:
+    title, layer = NETWORKS[backbone]
+
+    def make(tools: Tools) -> DescriptorSvm:
+        descriptor = Layer(backbone, layer, averaged, "average")
+        return DescriptorSvm(tools, descriptor, frozen=descriptor.numbers())
+
+    register(
+        About(
+            name=f"{backbone}-svm",
+            title=f"{title} + SVM, frozen",
+            family="deep, frozen",
+            source="Penatti et al. 2015; Xia et al. 2017",
+            what=f"{layer} averaged over positions, unit length, linear SVM; papers take the first fully connected "
+            "layers, whose weights the package registries do not carry",
+            published={"VGG-16": "VGG-D, transferred"}.get(title, f"{title}, transferred"),
+            needs=(f"weights:{backbone}",),
+        ),
+        make,
+    )
+
+
+for _name in NETWORKS:
+    _register(_name)

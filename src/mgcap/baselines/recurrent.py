@@ -1,0 +1,173 @@
+r"""RTN: recurrent spatial transformers over three scales (Chen et al. 2018).
+
+The image, then what a transformer cuts out of it, then what the next one cuts out of that, go through the same network.
+At each scale bilinear pooling of the reduced features gives both the class scores and the affine map to the next scale.
+The loss is the cross-entropy of every scale and a ranking of neighbours: a finer scale should be surer of the right
+class, :math:`[p_s(y) - p_{s+1}(y) + m]_+`. The answer is the mean of the three.
+
+The paper trains VGG-16 on GPUs; on a CPU AlexNet is the network to take.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mgcap.baselines.invariant import dihedral
+from mgcap.baselines.method import About, Array, Tools, register, standard
+from mgcap.baselines.networks import NETWORKS, network, prepared
+from mgcap.data.stream import Item
+from mgcap.head import signed_root
+
+SCALES = 3
+#: Channels that bilinear pooling sees.
+CHANNELS = 64
+MARGIN = 0.05
+#: The first zoom of a transformer.
+ZOOM = 0.8
+EPOCHS, BATCH = 6, 16
+RATE, TOP_RATE, TRANSFORMER_RATE = 1e-3, 1e-1, 1e-3
+MOMENTUM, DECAY = 0.9, 5e-4
+
+
+class TransformerNetwork(nn.Module):
+    """The network with its classifiers and transformers.
+
+    Args:
+        backbone: From images to maps ``[B, C, h, w]``.
+        width: Channels C.
+        classes: How many.
+    """
+
+    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.reduce = nn.Conv2d(width, CHANNELS, 1, bias=False)
+        self.classify = nn.ModuleList([nn.Linear(CHANNELS**2, classes) for _ in range(SCALES)])
+        self.locate = nn.ModuleList([nn.Linear(CHANNELS**2, 6) for _ in range(SCALES - 1)])
+        for module in self.locate:
+            assert isinstance(module, nn.Linear)
+            nn.init.zeros_(module.weight)
+            with torch.no_grad():
+                module.bias.copy_(torch.tensor([ZOOM, 0, 0, 0, ZOOM, 0]))
+
+    def forward(self, images: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Class scores ``[B, K]`` of each scale, and the affine maps ``[B, 2, 3]`` between them."""
+        logits, maps = [], []
+        for scale in range(SCALES):
+            pooled = self.pool(images)
+            logits.append(self.classify[scale](pooled))
+            if scale < SCALES - 1:
+                theta = self.locate[scale](pooled).view(-1, 2, 3)
+                grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+                images = F.grid_sample(images, grid, align_corners=False)
+                maps.append(theta)
+        return logits, maps
+
+    def pool(self, images: Tensor) -> Tensor:
+        """Bilinear pooling: signed root and unit length."""
+        local = self.reduce(self.backbone(images)).flatten(2)
+        return F.normalize(signed_root((local @ local.mT / local.shape[-1]).flatten(1)), dim=1)
+
+
+def ranking_loss(logits: Sequence[Tensor], targets: Tensor, margin: float = MARGIN) -> Tensor:
+    """How far finer scales are from being surer than coarser ones."""
+    own = [scores.softmax(1).gather(1, targets[:, None])[:, 0] for scores in logits]
+    gaps = [F.relu(coarse - fine + margin).mean() for coarse, fine in itertools.pairwise(own)]
+    return torch.stack(gaps).sum()
+
+
+class Rtn:
+    """See the module.
+
+    Args:
+        tools: What methods share.
+        backbone: A name of the registry.
+        weights: ``imagenet``, or ``random`` for tests.
+        epochs: Passes over the training images.
+    """
+
+    def __init__(self, tools: Tools, backbone: str, weights: str = "imagenet", epochs: int = EPOCHS) -> None:
+        self.tools, self.backbone, self.weights, self.epochs = tools, backbone, weights, epochs
+        self.losses: list[tuple[float, float]] = []  #: cross-entropy and ranking of each epoch
+
+    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> Rtn:
+        """Train everything."""
+        torch.manual_seed(self.tools.seed)
+        self.classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
+        targets = torch.from_numpy(numbers)
+        trunk = network(self.backbone, NETWORKS[self.backbone][1], self.weights)
+        with torch.inference_mode():
+            width = trunk(torch.zeros(1, 3, 224, 224)).shape[1]
+        torch.manual_seed(self.tools.seed)
+        self.net = TransformerNetwork(trunk, width, len(self.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimiser = torch.optim.SGD(self._groups(), RATE, MOMENTUM, weight_decay=DECAY)
+        steps = self.epochs * -(-len(images) // BATCH)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        for _ in range(self.epochs):
+            order = torch.randperm(len(images)).tolist()
+            total = np.zeros(2)
+            for start in range(0, len(order), BATCH):
+                batch = order[start : start + BATCH]
+                turn = int(torch.randint(8, ()))
+                seen = dihedral(torch.stack([standard(images[i]) for i in batch]))[turn]
+                logits, _ = self.net(prepared(seen, self.backbone))
+                entropy = torch.stack([F.cross_entropy(scores, targets[batch]) for scores in logits]).sum()
+                ranking = ranking_loss(logits, targets[batch])
+                optimiser.zero_grad()
+                (entropy + ranking).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+                schedule.step()
+                total += np.array([float(entropy.detach()), float(ranking.detach())]) * len(batch)
+            self.losses.append((float(total[0]) / len(images), float(total[1]) / len(images)))
+        self.net.eval()
+        return self
+
+    def _groups(self) -> list[dict[str, Any]]:
+        net = self.net
+        return [
+            {"params": list(net.backbone.parameters())},
+            {"params": [*net.reduce.parameters(), *net.classify.parameters()], "lr": TOP_RATE},
+            {"params": list(net.locate.parameters()), "lr": TRANSFORMER_RATE, "weight_decay": 0.0},
+        ]
+
+    @torch.inference_mode()
+    def predict(self, images: Sequence[Item]) -> Array:
+        """The label of each image."""
+        found = []
+        for start in range(0, len(images), BATCH):
+            seen = torch.stack([standard(item) for item in images[start : start + BATCH]])
+            logits, _ = self.net(prepared(seen, self.backbone))
+            found.append(torch.stack([scores.softmax(1) for scores in logits]).mean(0).argmax(1))
+        labels: Array = self.classes[torch.cat(found).numpy()]
+        return labels
+
+    def parameters(self) -> int:
+        """Numbers of the network."""
+        return sum(p.numel() for p in self.net.parameters())
+
+
+def _register(backbone: str) -> None:
+    title, _ = NETWORKS[backbone]
+    register(
+        About(
+            name=f"rtn-{backbone}",
+            title=f"RTN, {title}",
+            family="deep, fine-tuned",
+            source="Chen et al. 2018",
+            what=f"{SCALES} scales, bilinear pooling of {CHANNELS} channels, ranking loss; {EPOCHS} epochs",
+            published="RTN with VGG-D" if title == "VGG-16" else None,
+            needs=(f"weights:{backbone}",),
+        ),
+        lambda tools: Rtn(tools, backbone),
+    )
+
+
+for _name in ("alexnet", "vgg16"):
+    _register(_name)

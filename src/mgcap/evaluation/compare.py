@@ -1,0 +1,299 @@
+"""Several methods on the same splits: one process for each, one file for each run, one table for all.
+
+A method that raises, or whose process dies, leaves its error and the others go on. A comparison that was killed goes on
+with what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgcap.baselines import find_methods
+from mgcap.baselines.method import About, Tools
+from mgcap.data.cache import FeatureCache
+from mgcap.data.folders import SceneFolder
+from mgcap.data.splits import Split, write_split
+from mgcap.errors import DataError, MgcapError
+from mgcap.evaluation.resumed import check_identity, data_marks
+from mgcap.files import write_json
+from mgcap.progress import Progress, silent
+
+#: Images whose labelling is timed.
+TIMED = 8
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process needs to know to run one method."""
+
+    name: str
+    files: tuple[Path, ...]
+    folder: SceneFolder
+    splits: tuple[Split, ...]
+    out: Path
+    seed: int
+    engine: str
+    device: str
+    threads: int
+    cache: bool
+
+    def file(self, run: int) -> Path:
+        """Where a run is kept."""
+        return self.out / "runs" / f"{self.name}-{run:02d}.json"
+
+
+class Comparison:
+    """Methods on the same splits of a folder.
+
+    Args:
+        folder: The images.
+        splits: One for each run.
+        names: The methods.
+        out: Where runs and tables go; a comparison that was begun there goes on.
+        files: Python files with methods of the user's own.
+        seed: Of everything random.
+        engine: For frozen networks.
+        device: For networks that are trained.
+        jobs: Methods at the same time; as many as there are cores by default.
+        cache: Keep descriptors on disk.
+        progress: Where to report.
+
+    Raises:
+        DataError: If a method is unknown, or ``out`` holds another comparison.
+    """
+
+    def __init__(
+        self,
+        folder: SceneFolder,
+        splits: Sequence[Split],
+        names: Sequence[str],
+        out: Path,
+        *,
+        files: Sequence[Path] = (),
+        seed: int = 0,
+        engine: str = "auto",
+        device: str = "auto",
+        jobs: int | None = None,
+        cache: bool = True,
+        progress: Progress = silent,
+    ) -> None:
+        methods = find_methods(files)
+        self.about = {name: methods[name][0] for name in choose(methods, names)}
+        self.folder, self.splits, self.out, self.progress = folder, tuple(splits), out, progress
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.parallel = max(1, min(jobs or cores, len(self.about)))
+        threads = max(1, cores // self.parallel)
+        self.jobs = [
+            Job(name, tuple(files), folder, self.splits, out, seed, engine, device, threads, cache)
+            for name in self.about
+        ]
+        self.identity = {**data_marks(folder, splits), "seed": seed, "engine": engine}
+        check_identity(out / "comparison.json", self.identity, "comparison")
+
+    def run(self) -> list[Row]:
+        """Do what is missing and return a row for each method, the best first."""
+        write_json(self.out / "comparison.json", {"identity": self.identity})
+        for number, split in enumerate(self.splits):
+            write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
+        with self.progress("Methods", len(self.jobs)) as step:
+            for job, error in self._processes():
+                done = [run for number in range(len(self.splits)) if (run := read_run(job.file(number)))]
+                accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in done)
+                self.progress.say(f"{job.name}: {error or accuracies}")
+                step(1)
+        rows = [self._row(job) for job in self.jobs]
+        rows.sort(key=lambda row: -(row["mean"] if row["mean"] is not None else -1.0))
+        add_significance(rows, len(self.splits[0].test) / len(self.splits[0].train))
+        return rows
+
+    def _processes(self) -> Iterator[tuple[Job, str]]:
+        """Run the jobs, some at a time; each with its error when it has ended."""
+        waiting = []
+        for job in self.jobs:
+            if all(read_run(job.file(number)) for number in range(len(self.splits))):
+                yield job, ""
+            else:
+                waiting.append(job)
+        context = multiprocessing.get_context("spawn")
+        running: dict[str, tuple[Job, Any]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.parallel:
+                    job = waiting.pop(0)
+                    process = context.Process(target=run_method, args=(job,))
+                    process.start()
+                    running[job.name] = job, process
+                time.sleep(0.1)
+                for name, (job, process) in list(running.items()):
+                    if process.is_alive():
+                        continue
+                    process.join()
+                    del running[name]
+                    error = read_error(job)
+                    if process.exitcode and not error:
+                        error = f"the process ended with {_ending(process.exitcode)}"
+                        _write_error(job, error)
+                    yield job, error
+        finally:
+            for _, process in running.values():
+                process.kill()
+
+    def _row(self, job: Job) -> Row:
+        about: About = self.about[job.name]
+        runs = [run for number in range(len(self.splits)) if (run := read_run(job.file(number)))]
+        complete = len(runs) == len(self.splits)
+        accuracies = [run["accuracy"] for run in runs]
+        row: Row = {
+            "name": about.name,
+            "title": about.title,
+            "family": about.family,
+            "mean": float(np.mean(accuracies)) if complete else None,
+            "std": float(np.std(accuracies, ddof=1)) if complete and len(runs) > 1 else None,
+            "runs": accuracies,
+            "error": None if complete else read_error(job) or "not finished",
+            "published": about.published,
+        }
+        for column in ("fit_seconds", "predict_ms", "parameters", "memory_mib"):
+            row[column] = float(np.mean([run[column] for run in runs])) if complete else None
+        return row
+
+
+def choose(methods: Sequence[str] | dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The methods that are meant: names, families, or ``all``."""
+    known = dict(methods) if isinstance(methods, dict) else dict.fromkeys(methods)
+    chosen: list[str] = []
+    for name in names or ["all"]:
+        family = [key for key, entry in known.items() if entry and entry[0].family == name]
+        found = list(known) if name == "all" else family or [name]
+        if found[0] not in known:
+            raise DataError(f"there is no method '{name}'; mgcap compare --list shows which there are")
+        chosen += [key for key in found if key not in chosen]
+    return chosen
+
+
+def read_run(path: Path) -> Row | None:
+    """A run that is done."""
+    try:
+        run: Row = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return run
+
+
+def _error_file(job: Job) -> Path:
+    return job.out / "runs" / f"{job.name}.error"
+
+
+def read_error(job: Job) -> str:
+    """What went wrong with a method, or nothing."""
+    try:
+        return _error_file(job).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _write_error(job: Job, error: str) -> None:
+    _error_file(job).parent.mkdir(parents=True, exist_ok=True)
+    _error_file(job).write_text(error + "\n")
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def run_method(job: Job) -> None:
+    """Do the missing runs of a method; this is what a process does."""
+    import torch
+
+    torch.set_num_threads(job.threads)
+    _error_file(job).unlink(missing_ok=True)
+    try:
+        _, make = find_methods(job.files)[job.name]
+        for number, split in enumerate(job.splits):
+            if read_run(job.file(number)) is None:
+                tools = Tools(FeatureCache(memory=not job.cache), job.seed + number, job.engine, job.device)
+                write_json(job.file(number), one_run(make(tools), tools, job.folder, split))
+    except Exception as error:
+        known = isinstance(error, MgcapError | ValueError | ImportError)
+        _write_error(job, str(error) if known else f"{type(error).__name__}: {error}")
+        if os.environ.get("MGCAP_DEBUG"):
+            raise
+        sys.exit(1)
+
+
+def one_run(method: Any, tools: Tools, folder: SceneFolder, split: Split) -> Row:
+    """Fit a method and test it."""
+    train, test = folder.subset(split.train), folder.subset(split.test)
+    begin = time.perf_counter()
+    method.fit(list(train.paths), [str(label) for label in train.labels])
+    fitted = time.perf_counter() - begin
+    answers = method.predict(list(test.paths))
+    right = np.asarray(answers) == np.asarray(test.labels)
+    some = list(test.paths[:TIMED])
+    tools.cache = FeatureCache(memory=True)  # the time of a new image, not of one that is known
+    begin = time.perf_counter()
+    method.predict(some)
+    seconds = (time.perf_counter() - begin) / len(some)
+    scale = 1024 if sys.platform != "darwin" else 1024 * 1024
+    return {
+        "accuracy": 100 * float(right.mean()),
+        "wrong": [folder.relative(path) for path, good in zip(test.paths, right, strict=True) if not good],
+        "fit_seconds": fitted,
+        "predict_ms": 1000 * seconds,
+        "parameters": method.parameters(),
+        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale,
+        "train_images": len(train),
+        "test_images": len(test),
+        "seed": tools.seed,
+    }
+
+
+def add_significance(rows: list[Row], ratio: float) -> None:
+    """For each method how probable a difference from the best as large as this one is if there is none.
+
+    By the t-test for resampled splits (Nadeau and Bengio 2003): the splits share images, so the variance of the mean
+    difference is larger by ``1/n + test/train`` instead of ``1/n``.
+
+    Args:
+        rows: The best method first; each gets ``p_value``, None where there is nothing to compare.
+        ratio: Test images for each training image.
+    """
+    from scipy.stats import t
+
+    for row in rows:
+        row["p_value"] = None
+        first, own = np.array(rows[0]["runs"]), np.array(row["runs"])
+        if row is rows[0] or row["mean"] is None or len(own) < 2:
+            continue
+        difference = first - own
+        spread = difference.var(ddof=1) * (1 / len(own) + ratio)
+        if spread > 0:
+            row["p_value"] = float(2 * t.sf(abs(difference.mean()) / np.sqrt(spread), len(own) - 1))
+        else:
+            row["p_value"] = 1.0 if not difference.any() else 0.0
+
+
+def as_listed(about: About) -> dict[str, Any]:
+    """What ``mgcap compare --list`` says of a method, with what is missing here."""
+    return {**asdict(about), "missing": missing_parts(about)}
+
+
+def missing_parts(about: About) -> list[str]:
+    """Packages of a method that are not installed; weights are fetched when they are needed."""
+    import importlib.util
+
+    packages = [need for need in about.needs if not need.startswith("weights:")]
+    return [name for name in packages if importlib.util.find_spec(name) is None]

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from tests.cli.run import run, sentence
+
+
+def test_a_table_a_report_and_json(scenes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["compare", scenes, "--runs", "2", "--train-ratio", "0.5", "--methods", "colour,gist", "--out", out]
+    done = run(*command, "--json", tmp_path / "found.json")
+    assert "Colour histogram" in done.stdout and "GIST" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())["methods"]
+    assert {row["name"] for row in found} == {"colour", "gist"} and all(len(row["runs"]) == 2 for row in found)
+    assert len(list(csv.DictReader((out / "methods.csv").open()))) == 2
+    page = (out / "report.html").read_text()
+    assert "All methods" in page and "http" not in page.replace("http://www.w3.org", "")
+    assert (out / "cost.png").stat().st_size > 10_000
+    before = (out / "runs" / "gist-00.json").stat().st_mtime_ns
+    run(*command)
+    assert (out / "runs" / "gist-00.json").stat().st_mtime_ns == before
+
+
+def test_the_list_says_what_each_method_is() -> None:
+    done = run("compare", "--list")
+    assert "handcrafted" in done.stdout and "Lazebnik" in done.stdout and "mgcap-compact" in done.stdout
+
+
+def test_bad_requests(scenes: Path, tmp_path: Path) -> None:
+    assert "give a folder" in sentence("compare")
+    assert "no method 'magic'" in sentence("compare", scenes, "--methods", "magic", "--out", tmp_path)
+    assert "there is no file" in sentence("compare", scenes, "--add", tmp_path / "none.py", "--out", tmp_path)
+    assert "there is no folder" in sentence("compare", tmp_path / "none", "--out", tmp_path)
