@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 from tests.cli.run import run, sentence
@@ -21,6 +22,17 @@ def test_a_table_a_report_and_json(scenes: Path, tmp_path: Path) -> None:
     before = (out / "runs" / "gist-00.json").stat().st_mtime_ns
     run(*command)
     assert (out / "runs" / "gist-00.json").stat().st_mtime_ns == before
+
+
+def test_the_documented_method_of_ones_own(scenes: Path, tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "compare.md"
+    (example,) = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    file = tmp_path / "most_frequent.py"
+    file.write_text(example)
+    command = ["compare", scenes, "--runs", "1", "--train-ratio", "0.5", "--out", tmp_path / "out", "--add", file]
+    done = run(*command, "--methods", "most-frequent", "--json", "-")
+    (row,) = json.loads(done.stdout)["methods"]
+    assert row["mean"] == 25 and row["parameters"] == 1  # one of four classes of equal size
 
 
 def test_the_list_says_what_each_method_is() -> None:
