@@ -282,8 +282,8 @@ def add_significance(rows: list[Row], ratio: float) -> None:
         spread = difference.var(ddof=1) * (1 / len(own) + ratio)
         if spread > 0:
             row["p_value"] = float(2 * t.sf(abs(difference.mean()) / np.sqrt(spread), len(own) - 1))
-        else:
-            row["p_value"] = 1.0 if not difference.any() else 0.0
+        elif not difference.any():
+            row["p_value"] = 1.0
 
 
 def as_listed(about: About) -> dict[str, Any]:
