@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -7,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from mgcap.backbones import build_backbone
-from mgcap.baselines import discriminative, recurrent
+from mgcap.baselines import discriminative, recurrent, timm_models
 from mgcap.baselines.discriminative import TrainedNetwork, pair_loss
 from mgcap.baselines.invariant import GroupCovariance, Idccp, dihedral
 from mgcap.baselines.method import Tools
@@ -15,6 +18,7 @@ from mgcap.baselines.networks import Layer, averaged, prepared
 from mgcap.baselines.recurrent import Rtn, TransformerNetwork, ranking_loss
 from mgcap.baselines.stacked import StackedCovariance, stacked
 from mgcap.baselines.svm import DescriptorSvm
+from mgcap.errors import MgcapError
 
 IMAGES = torch.rand(3, 3, 256, 256, generator=torch.Generator().manual_seed(0))
 
@@ -118,6 +122,29 @@ def test_dcnn_trains_its_upper_layers(monkeypatch: pytest.MonkeyPatch) -> None:
         made.append(method)
     assert made[0].losses == made[1].losses and made[0].losses[-1][0] < made[0].losses[0][0]
     assert set(made[0].predict(images)) <= set(labels) and made[0].parameters() > 2_000_000
+
+
+def test_a_model_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flat(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.mean((-2, -1))
+
+    stand_in = types.ModuleType("timm")
+    stand_in.create_model = lambda name, pretrained, num_classes: Flat()  # type: ignore[attr-defined]
+    config = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25), "input_size": (3, 32, 32)}
+    stand_in.data = types.SimpleNamespace(resolve_model_data_config=lambda model: config)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", stand_in)
+    timm_models._opened.cache_clear()
+    rows = timm_models.PooledFeatures("flat").rows(torch.full((2, 3, 256, 256), 0.75))
+    torch.testing.assert_close(rows, torch.ones(2, 3))
+    images, labels = _shades(6)
+    method = timm_models.timm_method("timm:flat")[1](Tools())
+    method.fit(images, labels)
+    assert set(method.predict(images)) <= set(labels)
+    timm_models._opened.cache_clear()
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(MgcapError, match="needs timm"):
+        timm_models.PooledFeatures("flat").rows(IMAGES)
 
 
 def test_ranking_wants_finer_scales_to_be_surer() -> None:

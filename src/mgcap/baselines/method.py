@@ -138,11 +138,14 @@ def standard(item: Item) -> Tensor:
     return F.interpolate(image[None], (SIDE, SIDE), mode="bilinear", antialias=True)[0].clamp(0, 1)
 
 
+#: Makes a method.
+Maker = Callable[[Tools], Method]
+
 #: Every method by name: how it is listed, and what makes it.
-METHODS: dict[str, tuple[About, Callable[[Tools], Method]]] = {}
+METHODS: dict[str, tuple[About, Maker]] = {}
 
 
-def register(about: About, make: Callable[[Tools], Method]) -> None:
+def register(about: About, make: Maker) -> None:
     """Put a method on the list.
 
     Raises:
@@ -156,7 +159,7 @@ def register(about: About, make: Callable[[Tools], Method]) -> None:
     METHODS[about.name] = about, make
 
 
-def find_methods(files: Sequence[Path] = ()) -> dict[str, tuple[About, Callable[[Tools], Method]]]:
+def find_methods(files: Sequence[Path] = ()) -> dict[str, tuple[About, Maker]]:
     """All methods: those of this folder and of the files given, by family.
 
     Raises:

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from mgcap.baselines import find_methods
-from mgcap.baselines.method import About, Tools
+from mgcap.baselines.method import About, Maker, Tools
+from mgcap.baselines.timm_models import PREFIX, timm_method
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
@@ -33,6 +34,7 @@ from mgcap.progress import Progress, silent
 TIMED = 8
 
 Row = dict[str, Any]
+Methods = dict[str, tuple[About, Maker]]
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ class Comparison:
         cache: bool = True,
         progress: Progress = silent,
     ) -> None:
-        methods = find_methods(files)
-        self.about = {name: methods[name][0] for name in choose(methods, names)}
+        self.about = {name: about for name, (about, _) in choose(find_methods(files), names).items()}
         self.folder, self.splits, self.out, self.progress = folder, tuple(splits), out, progress
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.parallel = max(1, min(jobs or cores, len(self.about)))
@@ -171,16 +172,20 @@ class Comparison:
         return row
 
 
-def choose(methods: Sequence[str] | dict[str, Any], names: Sequence[str]) -> list[str]:
-    """The methods that are meant: names, families, or ``all``."""
-    known = dict(methods) if isinstance(methods, dict) else dict.fromkeys(methods)
-    chosen: list[str] = []
+def choose(methods: Methods, names: Sequence[str]) -> Methods:
+    """The methods that are meant: names (also ``timm:NAME``), families, or ``all``.
+
+    Raises:
+        DataError: If there is no such method.
+    """
+    chosen: Methods = {}
     for name in names or ["all"]:
-        family = [key for key, entry in known.items() if entry and entry[0].family == name]
-        found = list(known) if name == "all" else family or [name]
-        if found[0] not in known:
+        found = {key: entry for key, entry in methods.items() if name in ("all", key, entry[0].family)}
+        if name.startswith(PREFIX):
+            found = {name: timm_method(name)}
+        if not found:
             raise DataError(f"there is no method '{name}'; mgcap compare --list shows which there are")
-        chosen += [key for key in found if key not in chosen]
+        chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
 
 
@@ -221,7 +226,7 @@ def run_method(job: Job) -> None:
     torch.set_num_threads(job.threads)
     _error_file(job).unlink(missing_ok=True)
     try:
-        _, make = find_methods(job.files)[job.name]
+        _, make = choose(find_methods(job.files), [job.name])[job.name]
         for number, split in enumerate(job.splits):
             if read_run(job.file(number)) is None:
                 tools = Tools(FeatureCache(memory=not job.cache), job.seed + number, job.engine, job.device)
