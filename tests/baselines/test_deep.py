@@ -37,7 +37,7 @@ def _shades(count: int) -> tuple[list[torch.Tensor], list[str]]:
 
 
 def test_a_layer_is_the_network_itself() -> None:
-    found = Layer("alexnet", "conv4", averaged, "average", "random").rows(IMAGES)
+    found = Layer("alexnet", "conv4", averaged, "average", "torch", "random").rows(IMAGES)
     torch.manual_seed(0)
     network = build_backbone("alexnet", "conv4").eval()
     with torch.inference_mode():
@@ -47,7 +47,7 @@ def test_a_layer_is_the_network_itself() -> None:
 
 def test_frozen_features_with_a_machine() -> None:
     images, labels = _shades(9)
-    method = DescriptorSvm(Tools(), Layer("alexnet", "conv2", averaged, "average", "random"))
+    method = DescriptorSvm(Tools(), Layer("alexnet", "conv2", averaged, "average", "torch", "random"))
     assert method.fit(images, labels).predict(images).tolist() == labels
 
 
@@ -85,7 +85,7 @@ def test_mscp_is_the_logarithm_of_the_covariance() -> None:
 
 
 def test_idccp_does_not_see_turns_and_mirrors() -> None:
-    descriptor = GroupCovariance("alexnet", "conv2", "random")
+    descriptor = GroupCovariance("alexnet", "conv2", "torch", "random")
     rows = [descriptor.rows(turned[:1])[0] for turned in dihedral(IMAGES)]
     assert len({tuple(turned[0, 0, 0, :4].tolist()) for turned in dihedral(IMAGES)}) == 8
     for row in rows[1:]:
@@ -113,11 +113,11 @@ def test_dcnn_trains_its_upper_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discriminative, "BATCH", 5)
     made = []
     for _ in range(2):
-        method = TrainedNetwork(Tools(), "alexnet", 0.05, "random", epochs=3)
-        lower = [p.clone() for p in method.turns[0].lower.parameters()]
+        method = TrainedNetwork(Tools(engine="torch"), "alexnet", 0.05, "random", epochs=3)
+        lower = [p.clone() for p in method.lower.parameters()]
         upper = [p.clone() for p in method.upper.parameters()]
         method.fit(images, labels)
-        assert all(torch.equal(a, b) for a, b in zip(lower, method.turns[0].lower.parameters(), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(lower, method.lower.parameters(), strict=True))
         assert any(not torch.equal(a, b) for a, b in zip(upper, method.upper.parameters(), strict=True))
         made.append(method)
     assert made[0].losses == made[1].losses and made[0].losses[-1][0] < made[0].losses[0][0]

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from mgcap.backbones import split_backbone
 from mgcap.baselines.invariant import dihedral
 from mgcap.baselines.method import About, Array, Tools, register
-from mgcap.baselines.networks import NETWORKS, network, prepared
+from mgcap.baselines.networks import INPUT, NETWORKS, network, open_frozen, prepared
 from mgcap.baselines.svm import count_numbers, linear_svm
 from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
+from mgcap.engines import Engine
 
 #: The first layer that is trained.
 TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"}
@@ -44,28 +45,25 @@ class LowerLayers:
     Args:
         backbone: A name of the registry.
         turn: Number of the turn or mirror, see :func:`mgcap.baselines.invariant.dihedral`.
-        lower: The layers.
-        train_from: The layer that they end before.
+        engine: Has the layers.
         weights: ``imagenet`` or ``random``.
     """
 
-    def __init__(self, backbone: str, turn: int, lower: nn.Module, train_from: str, weights: str) -> None:
-        self.backbone, self.turn, self.lower = backbone, turn, lower
+    def __init__(self, backbone: str, turn: int, engine: Engine, weights: str) -> None:
+        self.backbone, self.turn, self.engine = backbone, turn, engine
         self.recipe: Recipe = {
             "kind": "lower layers",
             "backbone": backbone,
-            "before": train_from,
+            "before": TRAIN_FROM[backbone],
             "turn": turn,
             "weights": weights,
-            "torch": torch.__version__,
+            "engine": engine.mark,
         }
 
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        seen = prepared(dihedral(images)[self.turn], self.backbone)
-        parts = [self.lower(part.contiguous(memory_format=torch.channels_last)) for part in torch.split(seen, 8)]
-        return torch.cat(parts).flatten(1)
+        return self.engine.features(prepared(dihedral(images)[self.turn], self.backbone), 0).flatten(1)
 
 
 def pair_loss(features: Tensor, targets: Tensor, tau_1: float = TAU_1, tau_2: float = TAU_2) -> Tensor:
@@ -95,10 +93,11 @@ class TrainedNetwork:
     ) -> None:
         self.tools, self.backbone, self.pairs, self.epochs = tools, backbone, pairs, epochs
         whole = network(backbone, NETWORKS[backbone][1], weights)
-        lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
-        self.turns = [LowerLayers(backbone, t, lower, TRAIN_FROM[backbone], weights) for t in range(TURNS)]
+        self.lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
+        engine = open_frozen(self.lower, backbone, tools.engine)
+        self.turns = [LowerLayers(backbone, turn, engine, weights) for turn in range(TURNS)]
         with torch.inference_mode():
-            self.shape = lower(torch.zeros(1, 3, 224, 224)).shape[1:]
+            self.shape = self.lower(torch.zeros(1, 3, INPUT, INPUT)).shape[1:]
         self.numbers = sum(p.numel() for p in whole.parameters())
         self.machine = linear_svm(tools.seed)
         self.losses: list[tuple[float, float]] = []  #: cross-entropy and metric term of each epoch

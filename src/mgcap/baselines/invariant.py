@@ -33,8 +33,8 @@ def dihedral(images: Tensor) -> list[Tensor]:
 class GroupCovariance(Layer):
     """The covariance of a layer's positions, averaged over D4: its upper triangle."""
 
-    def __init__(self, backbone: str, layer: str, weights: str = "imagenet") -> None:
-        super().__init__(backbone, layer, _second_order, "covariance over D4", weights)
+    def __init__(self, backbone: str, layer: str, engine: str = "auto", weights: str = "imagenet") -> None:
+        super().__init__(backbone, layer, _second_order, "covariance over D4", engine, weights)
 
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
@@ -98,7 +98,7 @@ def _register(backbone: str) -> None:
             what=f"covariance of {layer} over D4, compressed to {COMPRESSED} channels, square root, linear SVM",
             needs=(f"weights:{backbone}",),
         ),
-        lambda tools: Idccp(tools, GroupCovariance(backbone, layer)),
+        lambda tools: Idccp(tools, GroupCovariance(backbone, layer, tools.engine)),
     )
 
 

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mgcap.backbones import backbone_spec, build_backbone
-from mgcap.baselines.method import About, Tools, register
+from mgcap.baselines.method import About, Tools, register, standard
 from mgcap.baselines.svm import DescriptorSvm
 from mgcap.data.cache import Recipe
-from mgcap.engines.torch import TorchEngine
+from mgcap.engines import Engine, choose_engine, open_engine
+from mgcap.evaluation.protocol import calibration_scenes
 from mgcap.weights import load_weights
 
 #: What the networks see.
@@ -30,33 +31,44 @@ class Layer:
         layer: Which layer.
         gather: From the map ``[B, C, h, w]`` to ``[B, d]``.
         how: A name for that, which says everything that matters.
+        engine: Who computes it.
         weights: ``imagenet``, or ``random`` for tests.
     """
 
     def __init__(
-        self, backbone: str, layer: str, gather: Callable[[Tensor], Tensor], how: str, weights: str = "imagenet"
+        self,
+        backbone: str,
+        layer: str,
+        gather: Callable[[Tensor], Tensor],
+        how: str,
+        engine: str = "auto",
+        weights: str = "imagenet",
     ) -> None:
-        self.backbone, self.layer, self.gather, self.weights = backbone, layer, gather, weights
+        self.backbone, self.gather = backbone, gather
+        self.engine, self.size = _opened(backbone, layer, weights, engine)
         self.recipe: Recipe = {
             "kind": "layer",
             "backbone": backbone,
             "layer": layer,
             "how": how,
             "weights": weights,
-            "torch": torch.__version__,
+            "engine": self.engine.mark,
         }
 
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        engine, _ = _opened(self.backbone, self.layer, self.weights)
-        features = engine.features(prepared(images, self.backbone), 0)
-        side = round(features.shape[-1] ** 0.5)
-        return self.gather(features.reshape(*features.shape[:2], side, side))
+        return self.gather(as_maps(self.engine.features(prepared(images, self.backbone), 0)))
 
     def numbers(self) -> int:
         """Parameters of the network."""
-        return _opened(self.backbone, self.layer, self.weights)[1]
+        return self.size
+
+
+def as_maps(features: Tensor) -> Tensor:
+    """``[B, C, N]``, N the positions of a square, ``-> [B, C, h, w]``."""
+    side = round(features.shape[-1] ** 0.5)
+    return features.reshape(*features.shape[:2], side, side)
 
 
 def prepared(images: Tensor, backbone: str) -> Tensor:
@@ -76,10 +88,18 @@ def network(backbone: str, layer: str, weights: str = "imagenet", activated: boo
     return found
 
 
+def open_frozen(layers: nn.Module, backbone: str, engine: str) -> Engine:
+    """Layers of a network that see whole images, made ready to run; int8 is calibrated on drawn scenes."""
+    name = choose_engine(engine, "cpu")
+    return open_engine(
+        name, [layers], INPUT, lambda: [prepared(standard(s)[None], backbone)[0] for s in calibration_scenes()]
+    )
+
+
 @cache
-def _opened(backbone: str, layer: str, weights: str) -> tuple[TorchEngine, int]:
+def _opened(backbone: str, layer: str, weights: str, engine: str) -> tuple[Engine, int]:
     found = network(backbone, layer, weights)
-    return TorchEngine([found]), sum(p.numel() for p in found.parameters())
+    return open_frozen(found, backbone, engine), sum(p.numel() for p in found.parameters())
 
 
 def averaged(features: Tensor) -> Tensor:
@@ -91,7 +111,7 @@ def _register(backbone: str) -> None:
     title, layer = NETWORKS[backbone]
 
     def make(tools: Tools) -> DescriptorSvm:
-        descriptor = Layer(backbone, layer, averaged, "average")
+        descriptor = Layer(backbone, layer, averaged, "average", tools.engine)
         return DescriptorSvm(tools, descriptor, frozen=descriptor.numbers())
 
     register(

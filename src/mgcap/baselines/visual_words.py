@@ -208,7 +208,7 @@ def _register(backbone: str) -> None:
     def make(tools: Tools) -> VisualWords:
         from mgcap.backbones import backbone_spec
 
-        local = Layer(backbone, layer, positions, "positions of unit length")
+        local = Layer(backbone, layer, positions, "positions of unit length", tools.engine)
         width = backbone_spec(backbone).width(layer)
         assert width is not None
         return VisualWords(tools, local, width, histogram, WORDS, local.numbers())
