@@ -11,7 +11,6 @@ turns take the place of random augmentation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +19,10 @@ from torch import Tensor, nn
 
 from mgcap.backbones import split_backbone
 from mgcap.baselines.invariant import dihedral
-from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import INPUT, NETWORKS, network, open_frozen, prepared
-from mgcap.baselines.svm import count_numbers, linear_svm
+from mgcap.baselines.svm import SvmMethod
+from mgcap.baselines.training import train
 from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
 from mgcap.engines import Engine
@@ -32,7 +32,6 @@ TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"
 EPOCHS, BATCH = 8, 32
 #: Learning rates of the network and of the classifier on top; both fall by a cosine.
 RATE, TOP_RATE = 1e-3, 1e-2
-MOMENTUM, DECAY = 0.9, 5e-4
 #: Turns of an image that the epochs go through.
 TURNS = 4
 #: D-CNN: weight of the pairs, and the two margins.
@@ -77,7 +76,7 @@ def pair_loss(features: Tensor, targets: Tensor, tau_1: float = TAU_1, tau_2: fl
     return F.relu(tau_1 - same * (tau_2 - distance)).mean()
 
 
-class TrainedNetwork:
+class TrainedNetwork(SvmMethod):
     """The upper layers of a network are trained; an SVM on its averaged features decides.
 
     Args:
@@ -91,71 +90,47 @@ class TrainedNetwork:
     def __init__(
         self, tools: Tools, backbone: str, pairs: float, weights: str = "imagenet", epochs: int = EPOCHS
     ) -> None:
-        self.tools, self.backbone, self.pairs, self.epochs = tools, backbone, pairs, epochs
+        super().__init__(tools)
+        self.backbone, self.pairs, self.epochs = backbone, pairs, epochs
         whole = network(backbone, NETWORKS[backbone][1], weights)
         self.lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
         engine = open_frozen(self.lower, backbone, tools.engine)
         self.turns = [LowerLayers(backbone, turn, engine, weights) for turn in range(TURNS)]
         with torch.inference_mode():
             self.shape = self.lower(torch.zeros(1, 3, INPUT, INPUT)).shape[1:]
-        self.numbers = sum(p.numel() for p in whole.parameters())
-        self.machine = linear_svm(tools.seed)
+        self.size = sum(p.numel() for p in whole.parameters())
         self.losses: list[tuple[float, float]] = []  #: cross-entropy and metric term of each epoch
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> TrainedNetwork:
-        """Train the upper layers, then the machine."""
+    def learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
+        """Train the upper layers."""
         torch.manual_seed(self.tools.seed)
         classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
         targets = torch.from_numpy(numbers)
         with torch.inference_mode():
-            width = self._features(self._seen(images[:1], 0)).shape[1]
+            width = self._features(images[:1], 0).shape[1]
         top = nn.Linear(width, len(classes))
-        groups: list[dict[str, Any]] = [
-            {"params": list(self.upper.parameters()), "lr": RATE},
-            {"params": list(top.parameters())},
-        ]
-        optimiser = torch.optim.SGD(groups, TOP_RATE, MOMENTUM, weight_decay=DECAY)
-        steps = self.epochs * -(-len(images) // BATCH)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for epoch in range(self.epochs):
-            order = torch.randperm(len(images)).tolist()
-            total = np.zeros(2)
-            for start in range(0, len(order), BATCH):
-                batch = order[start : start + BATCH]
-                features = self._features(self._seen([images[i] for i in batch], epoch % TURNS))
-                entropy = F.cross_entropy(top(features), targets[batch])
-                metric = pair_loss(features, targets[batch])
-                optimiser.zero_grad()
-                (entropy + self.pairs * metric).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                schedule.step()
-                total += np.array([float(entropy.detach()), float(metric.detach())]) * len(batch)
-            self.losses.append((float(total[0]) / len(images), float(total[1]) / len(images)))
-        self.machine.fit(self._rows(images), np.asarray(labels))
-        return self
 
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        labels: Array = self.machine.predict(self._rows(images))
-        return labels
+        def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
+            features = self._features([images[i] for i in batch], epoch % TURNS)
+            return F.cross_entropy(top(features), targets[batch]), pair_loss(features, targets[batch])
 
-    def parameters(self) -> int:
-        """Numbers of network and machine."""
-        return self.numbers + count_numbers(self.machine)
-
-    def _seen(self, images: Sequence[Item], turn: int) -> Tensor:
-        rows = self.tools.describe(self.turns[turn], images)
-        return rows.reshape(len(images), *self.shape).contiguous(memory_format=torch.channels_last)
-
-    def _features(self, seen: Tensor) -> Tensor:
-        out: Tensor = self.upper(seen).mean((-2, -1))
-        return out
+        groups = [{"params": list(part.parameters()), "lr": lr} for part, lr in ((self.upper, RATE), (top, TOP_RATE))]
+        self.losses = train(groups, len(images), self.epochs, BATCH, terms, self.pairs)
 
     @torch.inference_mode()
-    def _rows(self, images: Sequence[Item]) -> Array:
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """Averaged features of the trained network."""
         blocks = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
-        rows: Array = F.normalize(torch.cat([self._features(self._seen(block, 0)) for block in blocks]), dim=1).numpy()
-        return rows
+        return F.normalize(torch.cat([self._features(block, 0) for block in blocks]), dim=1)
+
+    def numbers(self) -> int:
+        """Those of the network."""
+        return self.size
+
+    def _features(self, images: Sequence[Item], turn: int) -> Tensor:
+        seen = self.tools.describe(self.turns[turn], images).reshape(len(images), *self.shape)
+        out: Tensor = self.upper(seen.contiguous(memory_format=torch.channels_last)).mean((-2, -1))
+        return out
 
 
 def _register(backbone: str, pairs: float) -> None:

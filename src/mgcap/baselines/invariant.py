@@ -7,16 +7,15 @@ the leading eigenvectors of the mean covariance of the training images, which ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mgcap import spectral
-from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import NETWORKS, Layer
-from mgcap.baselines.svm import count_numbers, linear_svm
+from mgcap.baselines.svm import SvmMethod
 from mgcap.data.stream import Item
 from mgcap.embedding import covariance, normalise_features
 from mgcap.head import descriptor_vector, from_upper_triangle, upper_triangle
@@ -45,7 +44,7 @@ def _second_order(features: Tensor) -> Tensor:
     return upper_triangle(covariance(normalise_features(features.flatten(2))))
 
 
-class Idccp:
+class Idccp(SvmMethod):
     """See the module.
 
     Args:
@@ -55,36 +54,28 @@ class Idccp:
     """
 
     def __init__(self, tools: Tools, descriptor: GroupCovariance, channels: int = COMPRESSED) -> None:
-        self.tools, self.descriptor, self.channels = tools, descriptor, channels
-        self.machine = linear_svm(tools.seed)
+        super().__init__(tools)
+        self.descriptor, self.channels = descriptor, channels
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> Idccp:
-        """Learn compression and machine."""
+    def learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
+        """Learn the compression."""
         sums = [matrices.sum(0) for matrices in self._matrices(images)]
         _, vectors = torch.linalg.eigh(torch.stack(sums).sum(0) / len(images))
         self.compression = vectors[:, -self.channels :]
-        self.machine.fit(self._rows(images), np.asarray(labels))
-        return self
 
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        labels: Array = self.machine.predict(self._rows(images))
-        return labels
-
-    def parameters(self) -> int:
-        """Numbers of network, compression and machine."""
-        numbers: int = self.descriptor.numbers() + self.compression.numel() + count_numbers(self.machine)
-        return numbers
-
-    def _matrices(self, images: Sequence[Item]) -> list[Tensor]:
-        blocks = (images[start : start + 32] for start in range(0, len(images), 32))
-        return [from_upper_triangle(self.tools.describe(self.descriptor, block)) for block in blocks]
-
-    def _rows(self, images: Sequence[Item]) -> Array:
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """Roots of the compressed covariances."""
         w = self.compression
         roots = (spectral.matrix_sqrt(w.T @ matrices @ w) for matrices in self._matrices(images))
-        rows: Array = torch.cat([descriptor_vector(root) for root in roots]).numpy()
-        return rows
+        return torch.cat([descriptor_vector(root) for root in roots])
+
+    def numbers(self) -> int:
+        """Those of network and compression."""
+        return self.descriptor.numbers() + int(self.compression.numel())
+
+    def _matrices(self, images: Sequence[Item]) -> Iterator[Tensor]:
+        blocks = (images[start : start + 32] for start in range(0, len(images), 32))
+        return (from_upper_triangle(self.tools.describe(self.descriptor, block)) for block in blocks)
 
 
 def _register(backbone: str) -> None:

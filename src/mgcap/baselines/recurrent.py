@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from mgcap.baselines.invariant import dihedral
 from mgcap.baselines.method import About, Array, Tools, register, standard
 from mgcap.baselines.networks import NETWORKS, network, prepared
+from mgcap.baselines.training import train
 from mgcap.data.stream import Item
 from mgcap.head import signed_root
 
@@ -33,7 +34,6 @@ MARGIN = 0.05
 ZOOM = 0.8
 EPOCHS, BATCH = 6, 16
 RATE, TOP_RATE, TRANSFORMER_RATE = 1e-3, 1e-1, 1e-3
-MOMENTUM, DECAY = 0.9, 5e-4
 
 
 class TransformerNetwork(nn.Module):
@@ -107,32 +107,21 @@ class Rtn:
             width = trunk(torch.zeros(1, 3, 224, 224)).shape[1]
         torch.manual_seed(self.tools.seed)
         self.net = TransformerNetwork(trunk, width, len(self.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        optimiser = torch.optim.SGD(self._groups(), RATE, MOMENTUM, weight_decay=DECAY)
-        steps = self.epochs * -(-len(images) // BATCH)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        for _ in range(self.epochs):
-            order = torch.randperm(len(images)).tolist()
-            total = np.zeros(2)
-            for start in range(0, len(order), BATCH):
-                batch = order[start : start + BATCH]
-                turn = int(torch.randint(8, ()))
-                seen = dihedral(torch.stack([standard(images[i]) for i in batch]))[turn]
-                logits, _ = self.net(prepared(seen, self.backbone))
-                entropy = torch.stack([F.cross_entropy(scores, targets[batch]) for scores in logits]).sum()
-                ranking = ranking_loss(logits, targets[batch])
-                optimiser.zero_grad()
-                (entropy + ranking).backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                schedule.step()
-                total += np.array([float(entropy.detach()), float(ranking.detach())]) * len(batch)
-            self.losses.append((float(total[0]) / len(images), float(total[1]) / len(images)))
+
+        def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
+            seen = dihedral(torch.stack([standard(images[i]) for i in batch]))[int(torch.randint(8, ()))]
+            logits, _ = self.net(prepared(seen, self.backbone))
+            entropies = [F.cross_entropy(scores, targets[batch]) for scores in logits]
+            return torch.stack(entropies).sum(), ranking_loss(logits, targets[batch])
+
+        self.losses = train(self._groups(), len(images), self.epochs, BATCH, terms)
         self.net.eval()
         return self
 
     def _groups(self) -> list[dict[str, Any]]:
         net = self.net
         return [
-            {"params": list(net.backbone.parameters())},
+            {"params": list(net.backbone.parameters()), "lr": RATE},
             {"params": [*net.reduce.parameters(), *net.classify.parameters()], "lr": TOP_RATE},
             {"params": list(net.locate.parameters()), "lr": TRANSFORMER_RATE, "weight_decay": 0.0},
         ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch.nn.functional as F
@@ -45,48 +46,66 @@ def _is_derived(part: Any, name: str) -> bool:
     return name == "coef_" and getattr(part, "kernel", "linear") != "linear"
 
 
-class DescriptorSvm:
+class SvmMethod(ABC):
+    """Vectors of images and a machine on them.
+
+    Args:
+        tools: What methods share.
+        machine: Makes the classifier for a seed.
+    """
+
+    def __init__(self, tools: Tools, machine: Callable[[int], Any] = linear_svm) -> None:
+        self.tools = tools
+        self.machine = machine(tools.seed)
+
+    def learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
+        """Learn what the vectors need; nothing by default."""
+        return
+
+    @abstractmethod
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """Vectors ``[n, d]``."""
+
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers stand behind the vectors."""
+
+    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> Self:
+        """Learn from images and their labels."""
+        self.learn(images, labels)
+        self.machine.fit(self.rows(images).numpy(), np.asarray(labels))
+        return self
+
+    def predict(self, images: Sequence[Item]) -> Array:
+        """The label of each image."""
+        labels: Array = self.machine.predict(self.rows(images).numpy())
+        return labels
+
+    def parameters(self) -> int:
+        """How many numbers the fitted method consists of."""
+        return self.numbers() + count_numbers(self.machine)
+
+
+class DescriptorSvm(SvmMethod):
     """A fixed descriptor of each image, scaled to unit length, and a machine.
 
     Args:
         tools: What methods share.
         descriptor: Of an image.
         machine: Makes the classifier for a seed.
-        scale: Applied to the descriptors first; unit length by default.
         frozen: Numbers that the descriptor itself consists of.
     """
 
     def __init__(
-        self,
-        tools: Tools,
-        descriptor: Descriptor,
-        machine: Callable[[int], Any] = linear_svm,
-        scale: Callable[[Tensor], Tensor] | None = None,
-        frozen: int = 0,
+        self, tools: Tools, descriptor: Descriptor, machine: Callable[[int], Any] = linear_svm, frozen: int = 0
     ) -> None:
-        self.tools, self.descriptor, self.frozen = tools, descriptor, frozen
-        self.machine = machine(tools.seed)
-        self.scale = scale or unit_length
+        super().__init__(tools, machine)
+        self.descriptor, self.frozen = descriptor, frozen
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> DescriptorSvm:
-        """Learn from images and their labels."""
-        self.machine.fit(self._rows(images), np.asarray(labels))
-        return self
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """The descriptors."""
+        return F.normalize(self.tools.describe(self.descriptor, images), dim=1)
 
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        labels: Array = self.machine.predict(self._rows(images))
-        return labels
-
-    def parameters(self) -> int:
-        """Numbers of the machine and of the network behind the descriptor."""
-        return self.frozen + count_numbers(self.machine)
-
-    def _rows(self, images: Sequence[Item]) -> Array:
-        rows: Array = self.scale(self.tools.describe(self.descriptor, images)).numpy()
-        return rows
-
-
-def unit_length(rows: Tensor) -> Tensor:
-    """Rows of Euclidean length one."""
-    return F.normalize(rows, dim=1)
+    def numbers(self) -> int:
+        """Those of the network behind the descriptor."""
+        return self.frozen

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mgcap.baselines.method import SIDE, About, Array, Descriptor, Tools, register
+from mgcap.baselines.method import SIDE, About, Descriptor, Tools, register
 from mgcap.baselines.networks import NETWORKS, Layer
-from mgcap.baselines.svm import count_numbers, linear_svm, unit_length
+from mgcap.baselines.svm import SvmMethod
 from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
 
@@ -60,7 +60,7 @@ class DenseSift:
         found = []
         for image in (grey(images) * 255).round().to(torch.uint8).numpy():
             _, descriptors = sift.compute(image, points)
-            found.append(unit_length(torch.from_numpy(descriptors)).flatten())
+            found.append(F.normalize(torch.from_numpy(descriptors), dim=1).flatten())
         return torch.stack(found)
 
 
@@ -114,7 +114,7 @@ def locality_constrained(local: Tensor, words: Tensor) -> Tensor:
 Encoding = Callable[[Tensor, Tensor], Tensor]
 
 
-class VisualWords:
+class VisualWords(SvmMethod):
     """Local descriptors, a codebook, an encoding and a linear SVM.
 
     Args:
@@ -129,43 +129,31 @@ class VisualWords:
     def __init__(
         self, tools: Tools, local: Descriptor, length: int, encode: Encoding, words: int, frozen: int = 0
     ) -> None:
-        self.tools, self.local, self.length, self.encode = tools, local, length, encode
-        self.count, self.frozen = words, frozen
-        self.machine = linear_svm(tools.seed)
+        super().__init__(tools)
+        self.local, self.length, self.encode, self.count, self.frozen = local, length, encode, words, frozen
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> VisualWords:
-        """Learn codebook and machine."""
+    def learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
+        """Learn the codebook."""
         rng = np.random.default_rng(self.tools.seed)
-        order = rng.permutation(len(images)).tolist()
-        first = self._local([images[order[0]]])
         share = max(1, -(-SAMPLES // len(images)))
         sample = []
-        for start in range(0, len(order), BLOCK):
-            for own in self._local([images[i] for i in order[start : start + BLOCK]]):
-                sample.append(own[rng.permutation(first.shape[1])[:share]])
+        for start in range(0, len(images), BLOCK):
+            for own in self._local(images[start : start + BLOCK]):
+                sample.append(own[rng.permutation(len(own))[:share]])
         self.words = learn_words(torch.cat(sample), self.count, self.tools.seed)
-        self.machine.fit(self._rows(images), np.asarray(labels))
-        return self
 
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        labels: Array = self.machine.predict(self._rows(images))
-        return labels
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """Encoded images, the shares of words by their roots."""
+        blocks = (self._local(images[start : start + BLOCK]) for start in range(0, len(images), BLOCK))
+        codes = torch.cat([self.encode(block, self.words) for block in blocks])
+        return F.normalize(codes if self.encode is locality_constrained else codes.sqrt(), dim=1)
 
-    def parameters(self) -> int:
-        """Numbers of codebook, machine and network."""
-        return self.frozen + self.words.numel() + count_numbers(self.machine)
+    def numbers(self) -> int:
+        """Those of codebook and network."""
+        return self.frozen + self.words.numel()
 
     def _local(self, images: Sequence[Item]) -> Tensor:
         return self.tools.describe(self.local, images).reshape(len(images), -1, self.length)
-
-    def _rows(self, images: Sequence[Item]) -> Array:
-        found = []
-        for start in range(0, len(images), BLOCK):
-            codes = self.encode(self._local(images[start : start + BLOCK]), self.words)
-            found.append(codes.sign() * codes.abs().sqrt() if self.encode is not locality_constrained else codes)
-        rows: Array = unit_length(torch.cat(found)).numpy()
-        return rows
 
 
 def learn_words(sample: Tensor, count: int, seed: int) -> Tensor:
