@@ -29,17 +29,17 @@ def info() -> None:
 
     cache = FeatureCache()
     stores = cache.info()
-    table = Table("features", "network", "crop", "rotations", "matrices", "engine", "images", "MiB", "last used")
+    table = Table("features", "network", "crop", "rotations", "what", "engine", "images", "MiB", "last used")
     for store in stores:
         r = store.recipe
         reduced = f"{r['reduction']} {r['channels']}" if r.get("channels") else "all channels"
         table.add_row(
             store.folder.name[:8],
-            f"{r['backbone']} {r['layer']}",
-            f"{r['crop']:g}",
-            str(r["rotations"]),
-            f"{r['embedding']}, {reduced}",
-            str(r["engine"]).split()[0],
+            f"{r.get('backbone', '-')} {r.get('layer', r.get('before', ''))}".strip(),
+            f"{r['crop']:g}" if "crop" in r else "-",
+            str(r.get("rotations", "-")),
+            f"{r['embedding']}, {reduced}" if "embedding" in r else str(r.get("kind", "-")),
+            str(r.get("engine", "-")).split()[0],
             str(store.images),
             f"{store.bytes / 2**20:.1f}",
             _ago(store),
