@@ -43,3 +43,7 @@ def test_a_row_for_each_image_and_map(scenes: Path) -> None:
         assert own["insertion"][-1] == pytest.approx(first, abs=1e-3)  # all is back
     sanity = randomised_weights(model, folder.paths[:2])
     assert all(-1 <= value <= 1 for value in sanity.values())
+
+
+def test_a_map_that_is_the_same_everywhere_resembles_nothing() -> None:
+    assert rank_correlation(np.zeros((4, 4)), np.arange(16.0).reshape(4, 4)) == 0

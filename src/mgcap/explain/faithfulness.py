@@ -132,9 +132,11 @@ def probabilities(model: MGCAP, images: Sequence[Tensor]) -> Array:
 
 
 def rank_correlation(first: Array, second: Array) -> float:
-    """Spearman's correlation of two maps."""
+    """Spearman's correlation of two maps; 0 where one of them is the same everywhere."""
     from scipy.stats import spearmanr
 
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
     return float(spearmanr(first.ravel(), second.ravel()).statistic)
 
 
@@ -154,4 +156,4 @@ def randomised_weights(classifier: SceneClassifier, items: Sequence[Item], seed:
         strange = explain_image(other, item, target=own.target)
         for method in METHODS:
             found[method].append(rank_correlation(blocks(own.heat[method]), blocks(strange.heat[method])))
-    return {method: float(np.nanmean(values)) for method, values in found.items()}
+    return {method: float(np.mean(values)) for method, values in found.items()}
