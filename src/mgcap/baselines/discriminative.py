@@ -4,8 +4,8 @@ D-CNN adds to the cross-entropy a term on pairs of images in a batch that keeps 
 apart, :math:`\lambda\,\mathrm{mean}\,[\tau_1 - l_{ij}(\tau_2 - \lVert x_i - x_j\rVert^2)]_+` with :math:`l = 1` for a
 pair of one class and :math:`-1` otherwise, on features of unit length.
 
-On a CPU the lower layers stay as they are, and what they give for the eight turns and mirrors of an image is kept; the
-turns take the place of random augmentation.
+On a CPU the lower layers stay as they are, and what they give for the four turns of an image is kept; the turns take
+the place of random augmentation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mgcap.backbones import split_backbone
 from mgcap.baselines.invariant import dihedral
 from mgcap.baselines.method import About, Tools, register
-from mgcap.baselines.networks import INPUT, NETWORKS, network, open_frozen, prepared
+from mgcap.baselines.networks import INPUT, NETWORKS, PUBLISHED, network, open_frozen, prepared
 from mgcap.baselines.svm import SvmMethod
 from mgcap.baselines.training import train
 from mgcap.data.cache import Recipe
@@ -134,8 +134,7 @@ class TrainedNetwork(SvmMethod):
 
 
 def _register(backbone: str, pairs: float) -> None:
-    title, _ = NETWORKS[backbone]
-    short = "VGG-D" if title == "VGG-16" else title
+    title, short = NETWORKS[backbone][0], PUBLISHED[backbone]
     first = TRAIN_FROM[backbone]
     register(
         About(

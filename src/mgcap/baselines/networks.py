@@ -21,6 +21,8 @@ from mgcap.weights import load_weights
 INPUT = 224
 #: Our names of the networks, as tables write them, and the layer that is tapped.
 NETWORKS = {"alexnet": ("AlexNet", "conv5"), "googlenet": ("GoogLeNet", "inception5b"), "vgg16": ("VGG-16", "conv5_3")}
+#: What published tables call them.
+PUBLISHED = {"alexnet": "AlexNet", "googlenet": "GoogLeNet", "vgg16": "VGG-D"}
 
 
 class Layer:
@@ -71,10 +73,10 @@ def as_maps(features: Tensor) -> Tensor:
     return features.reshape(*features.shape[:2], side, side)
 
 
-def prepared(images: Tensor, backbone: str) -> Tensor:
-    """Images as a network wants them: 224 x 224 pixels, its own mean and standard deviation."""
+def prepared(images: Tensor, backbone: str, side: int = INPUT) -> Tensor:
+    """Images as a network wants them: 224 x 224 pixels unless told, its own mean and standard deviation."""
     spec = backbone_spec(backbone)
-    small = F.interpolate(images, (INPUT, INPUT), mode="bilinear", antialias=True)
+    small = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
     mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))
     return (small - mean) / std
 
@@ -122,7 +124,7 @@ def _register(backbone: str) -> None:
             source="Penatti et al. 2015; Xia et al. 2017",
             what=f"{layer} averaged over positions, unit length, linear SVM; papers take the first fully connected "
             "layers, whose weights the package registries do not carry",
-            published={"VGG-16": "VGG-D, transferred"}.get(title, f"{title}, transferred"),
+            published=f"{PUBLISHED[backbone]}, transferred",
             needs=(f"weights:{backbone}",),
         ),
         make,

@@ -16,9 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mgcap import spectral
-from mgcap.backbones import backbone_spec
 from mgcap.baselines.method import About, Tools, register
-from mgcap.baselines.networks import NETWORKS, network
+from mgcap.baselines.networks import NETWORKS, PUBLISHED, network, prepared
 from mgcap.baselines.svm import DescriptorSvm
 from mgcap.data.cache import Recipe
 from mgcap.embedding import covariance
@@ -71,11 +70,9 @@ class StackedCovariance:
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        spec = backbone_spec(self.backbone)
-        mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))
         total: list[Tensor] = []
         for side in self.resolutions:
-            seen = (F.interpolate(images, (side, side), mode="bilinear", antialias=True) - mean) / std
+            seen = prepared(images, self.backbone, side)
             parts = [self._logarithms(some) for some in torch.split(seen, 8)]
             total.append(torch.cat(parts))
         return torch.stack(total).mean(0)
@@ -111,7 +108,6 @@ def _register(backbone: str, resolutions: Sequence[int]) -> None:
     title, _ = NETWORKS[backbone]
     layers, together = LAYERS[backbone]
     several = len(resolutions) > 1
-    short = "VGG-D" if title == "VGG-16" else title
 
     def make(tools: Tools) -> DescriptorSvm:
         descriptor = StackedCovariance(backbone, resolutions)
@@ -126,7 +122,7 @@ def _register(backbone: str, resolutions: Sequence[int]) -> None:
             what=f"log-covariance of {', '.join(layers)}, {together} channels averaged together"
             + (f", images of {', '.join(map(str, resolutions))} pixels" if several else "")
             + "; linear SVM",
-            published=f"MSCP{'+MRA' if several else ''} with {short}",
+            published=f"MSCP{'+MRA' if several else ''} with {PUBLISHED[backbone]}",
             needs=(f"weights:{backbone}",),
         ),
         make,

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mgcap.baselines.method import SIDE, About, Descriptor, Tools, register
-from mgcap.baselines.networks import NETWORKS, Layer
+from mgcap.baselines.networks import NETWORKS, PUBLISHED, Layer
 from mgcap.baselines.svm import SvmMethod
 from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
@@ -208,7 +208,7 @@ def _register(backbone: str) -> None:
             family="deep, frozen",
             source="Cheng et al. 2017",
             what=f"positions of {layer} as local descriptors, {WORDS} words, linear SVM",
-            published={"VGG-16": "VGG-D+BoVW"}.get(title, f"{title}+BoVW"),
+            published=f"{PUBLISHED[backbone]}+BoVW",
             needs=(f"weights:{backbone}",),
         ),
         make,
