@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +47,6 @@ class ViewKeeper:
         autocast: Autocast = nullcontext,
     ) -> None:
         self.model, self.trunk, self.augmented, self.autocast = model, trunk, augmented, autocast
-        self._files: dict[Path, bytes] = {}
         config = model.config
         shared = {
             "kind": "views through frozen layers",
@@ -99,14 +97,11 @@ class ViewKeeper:
             kept.copy_(self.stores[copy].read([self._key(item) for item in items]).view(kept.shape))
         return whole
 
-    def _key(self, item: Item) -> bytes:
-        """The content of an image; a file, which comes again in every epoch, is read for it once."""
-        key = self._files.get(item) if isinstance(item, Path) else None
-        key = key or content_key(item)
+    @staticmethod
+    def _key(item: Item) -> bytes:
+        key = content_key(item)
         if key is None:
             raise ImageError(f"{item}: cannot be read any more")
-        if isinstance(item, Path):
-            self._files[item] = key
         return key
 
 
