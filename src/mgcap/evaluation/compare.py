@@ -6,9 +6,7 @@ with what is missing.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
-import os
 import resource
 import sys
 import time
@@ -25,8 +23,9 @@ from mgcap.baselines.timm_models import PREFIX, timm_method
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
+from mgcap.engines.probe import available_cores
 from mgcap.errors import DataError, MgcapError
-from mgcap.evaluation.resumed import check_identity, data_marks
+from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.files import write_json
 from mgcap.progress import Progress, silent
 
@@ -55,6 +54,10 @@ class Job:
     def file(self, run: int) -> Path:
         """Where a run is kept."""
         return self.out / "runs" / f"{self.name}-{run:02d}.json"
+
+    def runs(self) -> list[Row]:
+        """The runs that are done."""
+        return [run for number in range(len(self.splits)) if (run := read_run(self.file(number)))]
 
 
 class Comparison:
@@ -94,7 +97,7 @@ class Comparison:
     ) -> None:
         self.about = {name: about for name, (about, _) in choose(find_methods(files), names).items()}
         self.folder, self.splits, self.out, self.progress = folder, tuple(splits), out, progress
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = available_cores()
         self.parallel = max(1, min(jobs or cores, len(self.about)))
         threads = max(1, cores // self.parallel)
         self.jobs = [
@@ -111,8 +114,7 @@ class Comparison:
             write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
         with self.progress("Methods", len(self.jobs)) as step:
             for job, error in self._processes():
-                done = [run for number in range(len(self.splits)) if (run := read_run(job.file(number)))]
-                accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in done)
+                accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in job.runs())
                 self.progress.say(f"{job.name}: {error or accuracies}")
                 step(1)
         rows = [self._row(job) for job in self.jobs]
@@ -124,7 +126,7 @@ class Comparison:
         """Run the jobs, some at a time; each with its error when it has ended."""
         waiting = []
         for job in self.jobs:
-            if all(read_run(job.file(number)) for number in range(len(self.splits))):
+            if len(job.runs()) == len(self.splits):
                 yield job, ""
             else:
                 waiting.append(job)
@@ -154,7 +156,7 @@ class Comparison:
 
     def _row(self, job: Job) -> Row:
         about: About = self.about[job.name]
-        runs = [run for number in range(len(self.splits)) if (run := read_run(job.file(number)))]
+        runs = job.runs()
         complete = len(runs) == len(self.splits)
         accuracies = [run["accuracy"] for run in runs]
         row: Row = {
@@ -187,15 +189,6 @@ def choose(methods: Methods, names: Sequence[str]) -> Methods:
             raise DataError(f"there is no method '{name}'; mgcap compare --list shows which there are")
         chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
-
-
-def read_run(path: Path) -> Row | None:
-    """A run that is done."""
-    try:
-        run: Row = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return run
 
 
 def _error_file(job: Job) -> Path:
@@ -234,8 +227,6 @@ def run_method(job: Job) -> None:
     except Exception as error:
         known = isinstance(error, MgcapError | ValueError | ImportError)
         _write_error(job, str(error) if known else f"{type(error).__name__}: {error}")
-        if os.environ.get("MGCAP_DEBUG"):
-            raise
         sys.exit(1)
 
 

@@ -25,7 +25,7 @@ from mgcap.data.stream import Item
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import fit_temperature, score
-from mgcap.evaluation.resumed import check_identity, data_marks
+from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.evaluation.summary import Run, mistakes, summarise
 from mgcap.files import write_json
 from mgcap.model import MGCAP
@@ -130,11 +130,7 @@ class Study:
         return self.out / "runs" / f"{name}-{number:02d}.json"
 
     def _read(self, name: str, number: int) -> Run | None:
-        try:
-            run: Run = json.loads(self._file(name, number).read_text())
-        except (OSError, ValueError):
-            return None
-        return run
+        return read_run(self._file(name, number))
 
     def _compute(self, runs: dict[tuple[str, int], Run]) -> None:
         items = self.folder.paths

@@ -22,6 +22,15 @@ def data_marks(folder: SceneFolder, splits: Sequence[Split]) -> dict[str, str]:
     }
 
 
+def read_run(path: Path) -> dict[str, Any] | None:
+    """A run that is done; None if it is not, or its file is damaged."""
+    try:
+        run: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return run
+
+
 def check_identity(file: Path, identity: dict[str, Any], what: str) -> None:
     """See that a folder holds the same study, or none.
 
