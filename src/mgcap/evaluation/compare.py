@@ -7,7 +7,6 @@ with what is missing.
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ from mgcap.data.splits import Split, write_split
 from mgcap.engines.probe import available_cores
 from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
+from mgcap.evaluation.speed import peak_memory_mib
 from mgcap.files import write_json
 from mgcap.progress import Progress, silent
 
@@ -243,14 +243,13 @@ def one_run(method: Any, tools: Tools, folder: SceneFolder, split: Split) -> Row
     begin = time.perf_counter()
     method.predict(some)
     seconds = (time.perf_counter() - begin) / len(some)
-    scale = 1024 if sys.platform != "darwin" else 1024 * 1024
     return {
         "accuracy": 100 * float(right.mean()),
         "wrong": [folder.relative(path) for path, good in zip(test.paths, right, strict=True) if not good],
         "fit_seconds": fitted,
         "predict_ms": 1000 * seconds,
         "parameters": method.parameters(),
-        "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale,
+        "memory_mib": peak_memory_mib(),
         "train_images": len(train),
         "test_images": len(test),
         "seed": tools.seed,
