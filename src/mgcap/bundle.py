@@ -38,6 +38,7 @@ class Bundle:
         tensors: Head, reduction and, if changed, backbone.
         provenance: Data, split, versions, weights' source.
         metrics: What was measured, and on what.
+        imagery: What its images were like, see :class:`mgcap.data.imagery.Imagery`.
     """
 
     config: MGCAPConfig
@@ -46,6 +47,7 @@ class Bundle:
     tensors: dict[str, Tensor]
     provenance: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    imagery: dict[str, Any] = field(default_factory=dict)
 
 
 def _digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
@@ -68,6 +70,7 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
         "preprocessing": preprocessing,
         "provenance": bundle.provenance,
         "metrics": bundle.metrics,
+        "imagery": bundle.imagery,
     }
     header = json.loads(json.dumps(header))
     header["digest"] = _digest(header, bundle.tensors)
@@ -116,6 +119,7 @@ def read_bundle(path: str | Path) -> Bundle:
             tensors=tensors,
             provenance=dict(header["provenance"]),
             metrics=dict(header["metrics"]),
+            imagery=dict(header.get("imagery", {})),
         )
     except (KeyError, TypeError, ValidationError, ValueError) as error:
         raise BundleError(f"{path} has a header that does not describe a model: {error}") from error

@@ -15,11 +15,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from mgcap import bundle as bundles
 from mgcap._version import __version__
 from mgcap.config import MGCAPConfig
+from mgcap.data.imagery import Imagery, imagery_of
 from mgcap.data.stream import Item, check_items
 from mgcap.engines import Engine, choose_engine, open_engine
 from mgcap.engines.openvino import MISFIT
 from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.model import MGCAP
+from mgcap.models import find_model
 from mgcap.progress import Progress, silent
 from mgcap.storage import load_state, restore_model, to_bundle
 from mgcap.training.frozen import stream_descriptors
@@ -36,7 +38,9 @@ Array = np.ndarray[Any, Any]
 #: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
 _CONFIDENCE = "held_out_confidence_percentiles"
 
-_OWN = ("preset", "weights", "engine", "device", "regularisation", "seed", "cache", "finetune", "progress")
+_OWN = (
+    "preset", "weights", "engine", "device", "regularisation", "seed", "cache", "finetune", "resolution", "progress",
+)  # fmt: skip
 
 
 class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -52,6 +56,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: Seed of everything random.
         cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
+        resolution: Metres per pixel of the images, if they all have the same; maps need it.
         progress: Where to report progress; silent by default.
         **config: Any value of :class:`mgcap.MGCAPConfig`.
 
@@ -73,6 +78,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         cache: bool = True,
         finetune: Finetune | dict[str, Any] | None = None,
+        resolution: float | None = None,
         progress: Progress = silent,
         **config: Any,
     ) -> None:
@@ -84,11 +90,13 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.cache = cache
         self.finetune = finetune
+        self.resolution = resolution
         self.progress = progress
         self.config = config
         self.configuration(2)  # impossible values are refused now, not after an hour
         if finetune is not None:
             Finetune.model_validate(finetune)
+        Imagery(resolution=resolution)
 
     def configuration(self, num_classes: int) -> MGCAPConfig:
         """The configuration for so many classes."""
@@ -137,7 +145,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = both_stages(self, model, data, recipe, Path(folder) if folder else None, resume)
             backbone = {**backbone, "stock": False, "source": f"fine-tuned from {backbone['source']}"}
         self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, found.skipped
-        self.engine_ = found.engine
+        self.engine_, self.imagery_ = found.engine, imagery_of(items, self.resolution)
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
         self.course_ = found.course
         self.provenance_ = {
@@ -276,8 +284,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(
         cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: Progress = silent
     ) -> SceneClassifier:
-        """Read a model that :meth:`save` wrote; a stock backbone comes from the cache or is fetched."""
-        found = bundles.read_bundle(path)
+        """Read a model that :meth:`save` wrote, or one that comes with the package by its name; a stock backbone comes from the cache or is fetched."""
+        found = bundles.read_bundle(find_model(path))
         config = found.config
         given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
         self = cls(config.preset, device=device, engine=engine, progress=progress, **given)
@@ -286,6 +294,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.engine_ = self._open_loaded_engine(model, int8)
         self.backbone_, self.classes_ = found.backbone, np.array(found.classes)
         self.provenance_, self.metrics_, self.skipped_ = found.provenance, found.metrics, []
+        self.imagery_ = Imagery.model_validate(found.imagery)
+        self.resolution = self.imagery_.resolution
         return self
 
     def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor]) -> Engine:

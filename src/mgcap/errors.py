@@ -15,6 +15,10 @@ class ImageError(DataError):
     """One image cannot be read."""
 
 
+class RasterError(DataError):
+    """A raster cannot be mapped."""
+
+
 class WeightsError(MgcapError):
     """Pretrained weights cannot be had, or are not what they should be."""
 

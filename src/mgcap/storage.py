@@ -46,6 +46,7 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         tensors=tensors,
         provenance=classifier.provenance_,
         metrics=classifier.metrics_,
+        imagery=classifier.imagery_.model_dump(),
     )
     return saved, preprocessing
 

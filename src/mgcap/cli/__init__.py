@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli import ablate, bench, cache, compare, datasets, demo, doctor, evaluate, explain, predict, train, weights
+from mgcap.cli import (
+    ablate,
+    bench,
+    cache,
+    compare,
+    datasets,
+    demo,
+    doctor,
+    evaluate,
+    explain,
+    map,
+    predict,
+    train,
+    weights,
+)
 from mgcap.cli.console import set_debug
 
 app = typer.Typer(
@@ -27,6 +41,7 @@ app.command("ablate")(ablate.ablate)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("map")(map.make_map)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

@@ -10,13 +10,14 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.cli.predict import expand
+from mgcap.models import DEFAULT_MODEL
 from mgcap.errors import DataError
 
 
 @guarded
 def explain(
-    model: Annotated[Path, typer.Option(help="A model that train wrote.")],
     images: Annotated[list[str] | None, typer.Argument(help="Files, globs and folders.")] = None,
+    model: o.Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option(help="Folder for figures and pages.")] = Path("explanations"),
     target: Annotated[
         str | None, typer.Option("--class", help="The class to speak for; default: the most probable.")

@@ -37,6 +37,8 @@ Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object 
 Splits = Annotated[list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")]
 Finetuned = Annotated[bool, typer.Option("--finetune", help="Train the backbone too, in every run.")]
 Tune = Annotated[list[str] | None, typer.Option(help="How to fine-tune, as epochs=4; see docs/finetune.md.")]
+Model = Annotated[Path, typer.Option(help="A model that train wrote, or ucmerced, which comes with the package.")]
+Resolution = Annotated[float | None, typer.Option(help="Metres per pixel of the images; maps need it.", min=1e-6)]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 
@@ -72,6 +74,7 @@ def classifier(context: typer.Context) -> SceneClassifier:
         regularisation=strength(given["regularisation"]),
         seed=given["seed"],
         cache=given.get("cache", True),
+        resolution=given.get("resolution"),
         progress=bars,
         **configuration(*(given[name] for name in names)),
     )

@@ -13,6 +13,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, words
+from mgcap.models import DEFAULT_MODEL
 from mgcap.errors import DataError, ImageError
 
 Row = dict[str, Any]
@@ -46,7 +47,7 @@ def expand(patterns: list[str]) -> list[Path]:
 @guarded
 def predict(
     images: Annotated[list[str], typer.Argument(help="Files, globs and folders.")],
-    model: Annotated[Path, typer.Option(help="A model that train wrote.")],
+    model: o.Model = DEFAULT_MODEL,
     form: Annotated[
         str | None, typer.Option("--format", help="table, csv or json; default: table on a terminal, else csv.")
     ] = None,

@@ -43,6 +43,7 @@ def train(
     engine: o.Engine = "auto",
     device: o.Device = "auto",
     cache: o.Cache = True,
+    resolution: o.Resolution = None,
     finetune: Annotated[
         bool, typer.Option("--finetune", help="Train the backbone too.", rich_help_panel=_TUNING)
     ] = False,

@@ -47,13 +47,23 @@ def read_image(path: str | Path) -> Tensor:
     Raises:
         ImageError: With one sentence that names the file.
     """
+    array = decode_image(path)
+    return torch.from_numpy(_rgb(array, Path(path))).permute(2, 0, 1).contiguous()
+
+
+def decode_image(path: str | Path) -> Array:
+    """The pixels of a file as they are, ``[H, W]`` or ``[H, W, bands]``.
+
+    Raises:
+        ImageError: With one sentence that names the file.
+    """
     path = Path(path)
     if not path.is_file():
         raise ImageError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not an image")
     if path.stat().st_size == 0:
         raise ImageError(f"{path} is empty")
     try:
-        return torch.from_numpy(_rgb(_decode(path), path)).permute(2, 0, 1).contiguous()
+        return _decode(path)
     except ImageError:
         raise
     except (UnidentifiedImageError, tifffile.TiffFileError) as error:
@@ -135,11 +145,16 @@ def _rgb(array: Array, path: Path) -> Array:
     if not finite.any():
         raise ImageError(f"{path} has no finite pixel")
     values = np.where(finite, values, np.float32(0)).clip(min=0)
-    return values / np.float32(_white(float(values.max()), array.dtype.kind == "f"))
+    return values / np.float32(white_of(array))
 
 
-def _white(largest: float, floating: bool) -> float:
-    """The number that stands for white: 1, or all the used bits set, at least eight."""
+def white_of(array: Array) -> float:
+    """The number that stands for white: 255 for bytes, 1 for floats up to 1, else all the used bits set."""
+    if array.dtype == np.uint8:
+        return 255.0
+    floating = array.dtype.kind == "f"
+    finite = array[np.isfinite(array)] if floating else array
+    largest = max(0.0, float(finite.max())) if finite.size else 0.0
     if floating and largest <= 1:
         return 1.0
     return float(2 ** max(8, int(np.ceil(np.log2(largest + 1)))) - 1)

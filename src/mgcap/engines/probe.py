@@ -72,7 +72,9 @@ class Verdict:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """How many cores this process may use: those that the system gives it, or ``$MGCAP_THREADS``."""
+    if (given := os.environ.get("MGCAP_THREADS", "")).isdigit() and int(given) > 0:
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 

@@ -1,0 +1,108 @@
+"""``mgcap map``."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, check_writable, data, guarded
+from mgcap.cli.predict import expand
+from mgcap.errors import DataError
+from mgcap.models import DEFAULT_MODEL
+
+
+def _bands(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise DataError(f"--bands takes numbers, red first, as 4,3,2; not '{text}'") from None
+
+
+@guarded
+def make_map(
+    rasters: Annotated[list[str], typer.Argument(help="GeoTIFFs (or what else GDAL reads), globs and folders.")],
+    out: Annotated[
+        Path, typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; other files stand beside.")
+    ] = Path("landuse.gpkg"),
+    model: o.Model = DEFAULT_MODEL,
+    tile: Annotated[
+        str | None, typer.Option(help="Side of a tile, as 80m or 256px; default: that of the training images.")
+    ] = None,
+    overlap: Annotated[
+        float, typer.Option(help="Of tiles, as part of their side: 0.5 gives cells of half a tile.", min=0, max=0.9)
+    ] = 0.0,
+    bands: Annotated[str | None, typer.Option(help="Red, green and blue, as 4,3,2.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="auto (as in training, or a refusal), percentiles, or BLACK,WHITE as 0,3000.")
+    ] = "auto",
+    sieve: Annotated[
+        int, typer.Option(help="Merge patches of fewer cells into their largest neighbour.", min=0)
+    ] = 0,
+    min_valid: Annotated[
+        float, typer.Option(help="Part of a tile that must have data.", min=0.01, max=1.0)
+    ] = 0.5,
+    form: Annotated[str, typer.Option("--format", help="Of several maps: gpkg or geojson.")] = "gpkg",
+    cluster: Annotated[
+        str | None, typer.Option(help="Dask: local:N processes, or a scheduler as tcp://HOST:8786.")
+    ] = None,
+    engine: o.Engine = "auto",
+    device: o.Device = "auto",
+) -> None:
+    """Map what rasters show: polygons with class and probability, class raster, picture and areas.
+
+    A killed run goes on where it stopped when the same command is given again.
+
+    Example: mgcap map scene.tif --out landuse.gpkg --overlap 0.5 --sieve 3
+    """
+    try:
+        from mgcap.geo.mapping import map_raster
+        import rasterio  # noqa: F401
+    except ImportError as error:
+        raise DataError("maps need rasterio and more: pip install 'mgcap[geo]'") from error
+    from mgcap.classifier import SceneClassifier
+
+    files = expand(rasters)
+    several = len(files) > 1 or out.is_dir()
+    if form not in ("gpkg", "geojson"):
+        raise DataError(f"--format takes gpkg or geojson, not '{form}'")
+    if several and out.suffix and not out.is_dir():
+        raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
+    targets = [check_writable(out / f"{file.stem}.landuse.{form}") if several else check_writable(out) for file in files]
+    if len(set(targets)) < len(targets):
+        raise DataError("two rasters have the same name, so their maps would overwrite each other; map them apart")
+    classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
+    if cluster:
+        from mgcap.geo.cluster import cluster_workers
+
+        manager = cluster_workers(cluster)
+    else:
+        manager = nullcontext(None)  # type: ignore[assignment]
+    with manager as workers:
+        for file, target in zip(files, targets, strict=True):
+            done = map_raster(
+                classifier,
+                model,
+                file,
+                target,
+                workers=workers,
+                sieve=sieve,
+                progress=bars,
+                tile=tile,
+                overlap=overlap,
+                bands=_bands(bands),
+                scale=scale,
+                min_valid=min_valid,
+            )
+            grid = done.plan.grid
+            bars.say(
+                f"{file.name}: {len(grid)} tiles of {grid.k * grid.cell_width} x {grid.k * grid.cell_height} pixels, "
+                f"{int(done.found.has_data.sum())} cells with data"
+            )
+            for path in done.files:
+                data.print(str(path), markup=False)

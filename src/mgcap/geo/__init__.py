@@ -1,0 +1,1 @@
+"""GeoTIFF to georeferenced class maps."""

@@ -1,0 +1,74 @@
+"""Chunks of tiles on many processes or machines, by Dask. Raster and model must have the same path everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mgcap.engines.probe import available_cores
+from mgcap.errors import MgcapError
+from mgcap.geo.mapping import Workers, load_for
+from mgcap.geo.plan import Plan
+from mgcap.geo.tiles import Answers, answer_chunk
+
+#: How often a chunk is tried again after an error; chunks of a lost worker go to the others.
+RETRIES = 3
+CONNECT_SECONDS = 20
+
+
+def answer_remote(plan: dict[str, Any], chunk: int) -> dict[str, Any]:
+    """Compute a chunk on a worker."""
+    wanted = Plan.model_validate(plan)
+    classifier = load_for(wanted.model, wanted.model_digest, wanted.engine)
+    return answer_chunk(classifier.model_, wanted, chunk)._asdict()
+
+
+@contextmanager
+def cluster_workers(address: str) -> Iterator[Workers]:
+    """Workers of a cluster.
+
+    Args:
+        address: ``tcp://HOST:PORT`` of a scheduler, or ``local:N`` for N processes on this machine.
+    """
+    try:
+        import dask
+        from distributed import Client, KilledWorker, LocalCluster, as_completed
+    except ImportError as error:
+        raise MgcapError("--cluster needs Dask: pip install 'mgcap[cluster]'") from error
+
+    with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES, "distributed.admin.log-format": "%(message)s"}):
+        local = None
+        kind, _, count = address.partition(":")
+        if kind == "local":
+            if not count.isdigit() or not 1 <= int(count) <= 256:
+                raise MgcapError(f"--cluster local:N takes a number of processes from 1 to 256, not '{address}'")
+            threads = max(1, available_cores() // int(count))
+            os.environ.setdefault("MGCAP_THREADS", str(threads))  # workers inherit it
+            local = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None, memory_limit=0)
+        elif kind not in ("tcp", "tls", "ws", "wss"):
+            raise MgcapError(f"--cluster takes local:N or a scheduler as tcp://HOST:8786, not '{address}'")
+        try:
+            try:
+                client = Client(local or address, timeout=CONNECT_SECONDS)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise MgcapError(f"the scheduler {address} does not answer: {error}") from error
+
+            def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
+                values = plan.model_dump(mode="json")
+                futures = {
+                    client.submit(answer_remote, values, chunk, retries=RETRIES, pure=False): chunk for chunk in chunks
+                }
+                for future in as_completed(list(futures)):
+                    try:
+                        yield futures[future], Answers(**future.result())
+                    except KilledWorker as error:
+                        raise MgcapError(f"a part of the map killed {RETRIES + 1} workers in turn: {error}") from error
+                    future.release()
+
+            with client:
+                yield work
+        finally:
+            if local is not None:
+                local.close()

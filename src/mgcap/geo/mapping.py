@@ -1,0 +1,158 @@
+"""One raster to one map: plan, tiles, votes, files. What is computed is kept until the map is there."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgcap.assets import atomic_path, sha256_of
+from mgcap.errors import RasterError
+from mgcap.files import write_json
+from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
+from mgcap.geo.plan import Plan, make_plan, same_work
+from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
+from mgcap.geo.raster import open_raster
+from mgcap.geo.tiles import Answers, answer_chunk
+from mgcap.geo.votes import ClassMap, count_cells
+from mgcap.models import find_model
+from mgcap.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+Array = np.ndarray[Any, Any]
+
+#: Computes chunks of a plan, in any order, and gives each as it is done.
+Workers = Callable[[Plan, Sequence[int]], Iterable[tuple[int, Answers]]]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A finished map.
+
+    Attributes:
+        plan: How it was made.
+        found: What each cell shows.
+        classes: Names of the classes.
+        areas: Of each class, in square metres (or units of the raster).
+        files: What was written.
+    """
+
+    plan: Plan
+    found: ClassMap
+    classes: tuple[str, ...]
+    areas: Array
+    files: list[Path] = field(default_factory=list)
+
+
+@lru_cache(maxsize=2)
+def load_for(model: str, digest: str, engine: str) -> SceneClassifier:
+    """The classifier of a plan, once per process."""
+    from mgcap.classifier import SceneClassifier
+
+    if sha256_of(Path(model)) != digest:
+        raise RasterError(f"{model} is another model here than where the map was planned")
+    return SceneClassifier.load(model, engine=engine)
+
+
+def compute_here(classifier: SceneClassifier) -> Workers:
+    """Chunks one after the other in this process."""
+
+    def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
+        for chunk in chunks:
+            yield chunk, answer_chunk(classifier.model_, plan, chunk)
+
+    return work
+
+
+def map_raster(
+    classifier: SceneClassifier,
+    model: str | Path,
+    raster: Path,
+    out: Path,
+    *,
+    workers: Workers | None = None,
+    sieve: int = 0,
+    progress: Progress = silent,
+    **options: Any,
+) -> Mapped:
+    """Map a raster and write polygons, rasters, picture and table.
+
+    Args:
+        classifier: The model of ``model``.
+        model: Its file, or its name.
+        raster: A GeoTIFF, or whatever else GDAL reads.
+        out: A ``.gpkg`` or ``.geojson`` file; the other files stand beside it under the same name.
+        workers: Who computes; this process by default.
+        sieve: Patches of fewer cells take the class of their largest neighbour.
+        progress: Where to report.
+        **options: Of :func:`mgcap.geo.plan.make_plan`.
+    """
+    if out.suffix.lower() not in SUFFIXES:
+        raise RasterError(f"--out takes a .gpkg or .geojson file, not {out}")
+    if out.with_suffix(".tif").resolve() == raster.resolve():
+        raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
+    file = find_model(model)
+    plan = make_plan(
+        raster, classifier.imagery_, model=file, model_digest=sha256_of(file), engine=classifier.engine_.name, **options
+    )
+    parts = out.with_name(out.name + ".parts")
+    answers = compute_chunks(plan, parts, workers or compute_here(classifier), progress)
+    classes = tuple(str(name) for name in classifier.classes_)
+    found = count_cells(plan, answers, sieve)
+    if not found.has_data.any():
+        shutil.rmtree(parts, ignore_errors=True)
+        raise RasterError(f"{raster} has no tile with enough data (at least {100 * plan.min_valid:.0f} % of its pixels)")
+    with open_raster(raster) as dataset:
+        changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
+        place = Place(dataset.transform, dataset.crs, changed)
+    grid = plan.grid
+    areas, cells = class_areas(found, grid, place, len(classes))
+    names = {kind: out.with_suffix(kind) for kind in (".tif", ".probability.tif", ".png", ".csv")}
+    with progress("Writing the map", None):
+        write_polygons(out, found, grid, place, classes)
+        write_class_raster(names[".tif"], found, grid, place, classes)
+        write_probability_raster(names[".probability.tif"], found, grid, place, classes)
+        write_quick_look(names[".png"], raster, plan.look, found, grid, classes, areas)
+        write_areas(names[".csv"], classes, areas, cells, place.crs is not None)
+    shutil.rmtree(parts, ignore_errors=True)
+    return Mapped(plan, found, classes, areas, [out, *names.values()])
+
+
+def compute_chunks(plan: Plan, parts: Path, workers: Workers, progress: Progress = silent) -> Iterator[Answers]:
+    """Compute the chunks that a folder has not got, and give all of them in order."""
+    kept = parts / "plan.json"
+    try:
+        usable = same_work(plan, json.loads(kept.read_text()))
+    except (OSError, ValueError):
+        usable = False
+    if not usable:
+        shutil.rmtree(parts, ignore_errors=True)
+        write_json(kept, plan.model_dump(mode="json"))
+    missing = [chunk for chunk in range(plan.chunks) if not _part(parts, chunk).is_file()]
+    if len(missing) < plan.chunks:
+        progress.say(f"{plan.chunks - len(missing)} of {plan.chunks} parts of the map are there already")
+    with progress("Classifying tiles", len(plan.grid)) as step:
+        step(sum(len(plan.tiles(chunk)) for chunk in range(plan.chunks) if chunk not in set(missing)))
+        for chunk, answers in workers(plan, missing):
+            with atomic_path(_part(parts, chunk)) as temporary, temporary.open("wb") as file:
+                np.savez(file, **answers._asdict())
+            step(len(answers.angles))
+    return (_read_part(_part(parts, chunk)) for chunk in range(plan.chunks))
+
+
+def _part(parts: Path, chunk: int) -> Path:
+    return parts / f"{chunk:06d}.npz"
+
+
+def _read_part(path: Path) -> Answers:
+    with np.load(path, allow_pickle=False) as arrays:
+        return Answers(**{name: arrays[name] for name in Answers._fields})

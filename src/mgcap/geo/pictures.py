@@ -1,0 +1,161 @@
+"""A class map as rasters, picture and table: cloud-optimised GeoTIFFs, a quick look with its legend, areas as CSV."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from mgcap.assets import atomic_path
+from mgcap.files import write_rows
+from mgcap.geo.colours import class_colours, rgb
+from mgcap.geo.grid import Grid
+from mgcap.geo.polygons import Place, cell_areas
+from mgcap.geo.raster import Look, open_raster, read_window, reading
+from mgcap.geo.votes import ClassMap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = np.ndarray[Any, Any]
+
+#: Longer side of the quick look's image in pixels.
+QUICK_LOOK = 1600
+#: How strongly classes cover the image below them.
+COVER = 0.5
+
+
+def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> None:
+    """One pixel per cell: 0 is no data, 1 the first class; with colours, and names in the tags and beside the file."""
+    colours = {0: (0, 0, 0, 0)} | {
+        number: (*rgb(colour), 255) for number, colour in enumerate(class_colours(classes), 1)
+    }
+    values = (found.classes + 1)[None].astype(np.uint8)
+    tags = {f"CLASS_{number}": name for number, name in enumerate(classes, 1)}
+    _write_cog(path, values, grid, place, 0, ["class"], tags, colours)
+    names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *classes))
+    with atomic_path(path.with_name(path.name + ".aux.xml")) as temporary:  # where GDAL and QGIS look for names
+        temporary.write_text(
+            f'<PAMDataset><PAMRasterBand band="1"><CategoryNames>{names}</CategoryNames></PAMRasterBand></PAMDataset>\n',
+            encoding="utf-8",
+        )
+
+
+def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> None:
+    """First the probability of the class that the map shows, then that of each class."""
+    own = np.take_along_axis(found.probabilities, found.classes.clip(0)[..., None].astype(np.int64), -1)
+    values = np.concatenate((own, found.probabilities), -1)
+    values[~found.has_data] = np.nan
+    values = np.moveaxis(values, -1, 0).round(4).astype(np.float32)
+    _write_cog(path, values, grid, place, float("nan"), ["probability", *classes], {}, None)
+
+
+def _write_cog(
+    path: Path,
+    values: Array,
+    grid: Grid,
+    place: Place,
+    nodata: float,
+    names: Sequence[str],
+    tags: dict[str, str],
+    colours: dict[int, tuple[int, int, int, int]] | None,
+) -> None:
+    import rasterio
+    import rasterio.shutil
+    from rasterio.transform import Affine
+
+    profile = {
+        "driver": "GTiff", "count": len(values), "height": grid.rows, "width": grid.columns, "dtype": values.dtype,
+        "nodata": nodata, "crs": place.crs, "transform": place.transform @ Affine.scale(grid.cell_width, grid.cell_height),
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, reading(path):
+        plain = Path(folder) / "plain.tif"
+        with rasterio.open(plain, "w", **profile) as dataset:
+            dataset.write(values)
+            dataset.update_tags(**tags)
+            for number, name in enumerate(names, 1):
+                dataset.set_band_description(number, name)
+            if colours:
+                dataset.write_colormap(1, colours)
+        done = Path(folder) / "done.tif"
+        options = {"compress": "DEFLATE", "resampling": "nearest", "overview_resampling": "nearest"}
+        rasterio.shutil.copy(plain, done, driver="COG", **options)
+        done.replace(path)
+
+
+def write_quick_look(
+    path: Path, raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array
+) -> None:
+    """The image with its classes over it, and a legend of those that occur."""
+    from mgcap.report.charts import save_figure
+
+    save_figure(quick_look(raster, look, found, grid, classes, areas), path)
+
+
+def thinned(raster: Path, look: Look, side: int) -> tuple[Array, Array]:
+    """The whole raster as RGB in [0, 1] with at most ``side`` pixels along its longer side, and which are valid."""
+    with open_raster(raster) as dataset, reading(raster):
+        shrink = max(1.0, max(dataset.width, dataset.height) / side)
+        shape = max(1, round(dataset.height / shrink)), max(1, round(dataset.width / shrink))
+        return read_window(dataset, look, 0, 0, dataset.width, dataset.height, shape)
+
+
+def class_image(found: ClassMap, grid: Grid, classes: Sequence[str], shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Colours ``[h, w, 3]`` in [0, 1] of the cells below each pixel, and which have data."""
+    rows = (np.arange(shape[0]) * grid.height // shape[0]) // grid.cell_height
+    columns = (np.arange(shape[1]) * grid.width // shape[1]) // grid.cell_width
+    numbers = found.classes[np.ix_(rows, columns)]
+    table = np.array([rgb(colour) for colour in class_colours(classes)], np.float32) / 255
+    return table[numbers.clip(0)], numbers >= 0
+
+
+def quick_look(
+    raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array
+) -> Figure:
+    """The picture of :func:`write_quick_look`."""
+    from matplotlib.patches import Patch
+
+    from mgcap.report.charts import new_figure
+
+    image, valid = thinned(raster, look, QUICK_LOOK)
+    colours, covered = class_image(found, grid, classes, image.shape[:2])
+    image[~valid] = 1.0
+    mixed = np.where(covered[..., None], (1 - COVER) * image + COVER * colours, image)
+    height, width = mixed.shape[:2]
+    figure = new_figure(9 * width / max(width, height) + 3.2, max(3.0, 9 * height / max(width, height)))
+    left, right = figure.subplots(1, 2, width_ratios=[9 * width / max(width, height), 3.2])
+    left.imshow(mixed, interpolation="nearest", aspect="equal")
+    for axes in (left, right):
+        axes.set_axis_off()
+    order = [int(k) for k in np.argsort(-areas) if areas[k] > 0]
+    share = areas / max(float(areas.sum()), 1e-9)
+    palette = class_colours(classes)
+    handles = [Patch(facecolor=palette[k], label=f"{classes[k]}  {100 * share[k]:.1f} %") for k in order]
+    if handles:
+        right.legend(handles=handles, loc="upper left", frameon=False, title="class, part of the area", borderaxespad=0)
+    return figure
+
+
+def class_areas(found: ClassMap, grid: Grid, place: Place, count: int) -> tuple[Array, Array]:
+    """Area and number of cells of each class."""
+    cells = np.argwhere(found.has_data)
+    numbers = found.classes[tuple(cells.T)]
+    areas = cell_areas(grid, place, cells)
+    return np.bincount(numbers, areas, count), np.bincount(numbers, minlength=count)
+
+
+def write_areas(path: Path, classes: Sequence[str], areas: Array, cells: Array, placed: bool) -> None:
+    """Area per class as CSV, the largest first; of rasters without a place in their own square units."""
+    unit = "area_m2" if placed else "area_units2"
+    total = max(float(areas.sum()), 1e-9)
+    write_rows(
+        path,
+        [
+            {"class": classes[k], "cells": int(cells[k]), unit: f"{areas[k]:.2f}", "share": f"{areas[k] / total:.6f}"}
+            for k in np.argsort(-areas, kind="stable")
+        ],
+    )

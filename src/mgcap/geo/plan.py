@@ -1,0 +1,181 @@
+"""What a map is made of, worked out before any tile is read; it travels to other machines as JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from mgcap.data.images import MIN_SIDE
+from mgcap.data.imagery import Imagery
+from mgcap.errors import RasterError
+from mgcap.geo.grid import Grid, Tile
+from mgcap.geo.raster import Look, choose_look, open_raster, pixel_metres
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+#: Tiles that are computed, kept and sent together.
+CHUNK = 64
+#: A pixel that is so many times coarser than those of the training images shows other things.
+COARSEST = 3.0
+
+
+class Plan(BaseModel):
+    """How one raster is mapped.
+
+    Attributes:
+        raster: Its file.
+        size: Its width and height in pixels.
+        changed: When the file was last changed, and its length: another file of the same name is another map.
+        cell: Width and height of a cell in pixels.
+        cells_in_tile: Along each side.
+        shape: Rows and columns that a tile is resampled to.
+        bands: Of red, green and blue.
+        black: What is black.
+        white: What is white.
+        min_valid: Part of a tile that must have data.
+        model: Its file.
+        model_digest: SHA-256 of that.
+        engine: Who computes the backbone.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    raster: str
+    size: tuple[int, int]
+    changed: tuple[int, int]
+    cell: tuple[int, int]
+    cells_in_tile: int
+    shape: tuple[int, int]
+    bands: tuple[int, ...]
+    black: float
+    white: float
+    min_valid: float
+    model: str
+    model_digest: str
+    engine: str
+
+    @property
+    def grid(self) -> Grid:
+        """Cells and tiles."""
+        return Grid(*self.size, *self.cell, self.cells_in_tile)
+
+    @property
+    def look(self) -> Look:
+        """How pixels are read."""
+        return Look(self.bands, self.black, self.white)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks of tiles there are."""
+        return -(-len(self.grid) // CHUNK)
+
+    def tiles(self, chunk: int) -> list[Tile]:
+        """The tiles of a chunk."""
+        grid = self.grid
+        return [grid.tile(number) for number in range(chunk * CHUNK, min(len(grid), (chunk + 1) * CHUNK))]
+
+
+def parse_tile(text: str) -> tuple[float, str]:
+    """A side in metres or pixels: ``76.8m``, ``256`` or ``256px``."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(m|px)?\s*", text)
+    if found is None or float(found[1]) <= 0:
+        raise RasterError(f"--tile takes metres or pixels, as 80m or 256px, not '{text}'")
+    return float(found[1]), found[2] or "px"
+
+
+def make_plan(
+    path: str | Path,
+    imagery: Imagery,
+    *,
+    model: Path,
+    model_digest: str,
+    engine: str,
+    tile: str | None = None,
+    overlap: float = 0.0,
+    bands: tuple[int, ...] | None = None,
+    scale: str = "auto",
+    min_valid: float = 0.5,
+) -> Plan:
+    """Look at a raster and work out how to map it.
+
+    Args:
+        path: The raster.
+        imagery: What the model was trained on.
+        model: Its file.
+        model_digest: SHA-256 of that.
+        engine: Who computes the backbone.
+        tile: Side of a tile as ``80m`` or ``256px``; by default that of the training images on the ground, or in pixels
+            if model or raster do not know their resolution.
+        overlap: Of tiles, as a part of their side.
+        bands: Of red, green and blue.
+        scale: See :func:`mgcap.geo.raster.choose_look`.
+        min_valid: Part of a tile that must have data.
+    """
+    path = Path(path)
+    if not 0 <= overlap <= 0.9:
+        raise RasterError(f"--overlap takes 0 to 0.9, not {overlap}")
+    with open_raster(path) as dataset:
+        look = choose_look(dataset, imagery, bands, scale)
+        side, shape = _tile_pixels(dataset, imagery, tile)
+        grid = Grid.of(dataset.width, dataset.height, side, overlap)
+        state = path.stat()
+        first = grid.tile(0)
+        return Plan(
+            raster=str(path.resolve()),
+            size=(dataset.width, dataset.height),
+            changed=(state.st_mtime_ns, state.st_size),
+            cell=(grid.cell_width, grid.cell_height),
+            cells_in_tile=grid.k,
+            # a raster that is smaller than a tile is not blown up to its size
+            shape=(
+                max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height))),
+                max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width))),
+            ),
+            bands=look.bands,
+            black=look.black,
+            white=look.white,
+            min_valid=min_valid,
+            model=str(model.resolve()),
+            model_digest=model_digest,
+            engine=engine,
+        )
+
+
+def _tile_pixels(
+    dataset: DatasetReader, imagery: Imagery, tile: str | None
+) -> tuple[tuple[float, float], tuple[int, int]]:
+    """Width and height of a tile in pixels of the raster, and rows and columns that the model sees of it."""
+    metres = pixel_metres(dataset)
+    if tile is None:
+        known = imagery.resolution is not None and metres is not None
+        side, unit = (imagery.side * (imagery.resolution or 1), "m") if known else (float(imagery.side), "px")
+        if metres is not None and imagery.resolution is not None and max(metres) > COARSEST * imagery.resolution:
+            raise RasterError(
+                f"{dataset.name} has pixels of {max(metres):.3g} m, but the model was trained at "
+                f"{imagery.resolution:g} m; take a model of that resolution, or insist by giving --tile"
+            )
+    else:
+        side, unit = parse_tile(tile)
+    if unit == "px":
+        width = height = side
+    elif metres is None:
+        raise RasterError(f"{dataset.name} does not say where it lies, so --tile must be given in pixels, as 256px")
+    else:
+        width, height = side / metres[0], side / metres[1]
+    if min(width, height) < MIN_SIDE:
+        raise RasterError(f"a tile would be {width:.3g} x {height:.3g} pixels; at least {MIN_SIDE} are needed")
+    if imagery.resolution is None or metres is None:
+        return (width, height), (round(height), round(width))
+    return (width, height), (
+        max(MIN_SIDE, round(height * metres[1] / imagery.resolution)),
+        max(MIN_SIDE, round(width * metres[0] / imagery.resolution)),
+    )
+
+
+def same_work(plan: Plan, kept: dict[str, Any]) -> bool:
+    """Whether chunks that were kept belong to this plan."""
+    return plan.model_dump(mode="json") == kept

@@ -1,0 +1,217 @@
+"""A raster as the model wants to see it: red, green and blue in [0, 1], by windows, with what is missing marked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgcap.data.images import MIN_SIDE
+from mgcap.data.imagery import Imagery
+from mgcap.errors import RasterError
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+Array = np.ndarray[Any, Any]
+
+#: Pixels that are looked at to judge the values of a raster.
+SAMPLE_SIDE = 1024
+#: Percentiles that ``--scale percentiles`` sets to black and white.
+PERCENTILES = (2.0, 98.0)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the errors of GDAL into one sentence."""
+    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotGeoreferencedWarning)
+        try:
+            yield
+        except RasterioError as error:
+            # the reason that GDAL gave is the cause; rasterio's own words are "Read failed. See previous exception"
+            reason = str(error.__cause__ or error).splitlines()[0]
+            raise RasterError(f"{path} cannot be read: {reason}") from error
+
+
+@contextmanager
+def open_raster(path: str | Path) -> Iterator[DatasetReader]:
+    """Open a raster, or say in one sentence why that fails."""
+    import rasterio
+
+    path = Path(path)
+    if not path.is_file():
+        raise RasterError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a raster")
+    if path.stat().st_size == 0:
+        raise RasterError(f"{path} is empty")
+    with reading(path):
+        dataset = rasterio.open(path, sharing=False)
+    with dataset, reading(path):
+        if min(dataset.width, dataset.height) < MIN_SIDE:
+            raise RasterError(
+                f"{path} is {dataset.width} x {dataset.height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed"
+            )
+        if np.dtype(dataset.dtypes[0]).kind not in "uif":
+            raise RasterError(f"{path} has pixels of type {dataset.dtypes[0]}, which are no picture")
+        yield dataset
+
+
+def choose_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The numbers of the red, green and blue band, or of the only one."""
+    from rasterio.enums import ColorInterp
+
+    if wanted:
+        if len(wanted) not in (1, 3) or not all(1 <= band <= dataset.count for band in wanted):
+            raise RasterError(
+                f"--bands takes one or three numbers from 1 to {dataset.count}, red first, as 4,3,2; "
+                f"not {','.join(map(str, wanted))}"
+            )
+        return tuple(wanted)
+    meaning = list(dataset.colorinterp)
+    colours = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
+    if all(colour in meaning for colour in colours):
+        return tuple(meaning.index(colour) + 1 for colour in colours)
+    data = [number for number, kind in enumerate(meaning, 1) if kind != ColorInterp.alpha]
+    if len(data) in (1, 3) or (len(data) == 4 and dataset.count == 4):
+        return tuple(data[:3])
+    raise RasterError(
+        f"{dataset.name} has {dataset.count} bands and does not say which are red, green and blue; "
+        "say it with --bands, as --bands 4,3,2"
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """How to read a raster: its bands, and the values that are black and white."""
+
+    bands: tuple[int, ...]
+    black: float
+    white: float
+
+
+def choose_look(dataset: DatasetReader, imagery: Imagery, bands: Sequence[int] | None, scale: str) -> Look:
+    """Bands and scale for a model, or one sentence on why the raster does not fit.
+
+    Args:
+        dataset: The raster.
+        imagery: What the model was trained on.
+        bands: Numbers of the red, green and blue band, if the user gave them.
+        scale: ``auto`` (as in training, if the pixels are of the same kind), ``percentiles`` or ``BLACK,WHITE``.
+    """
+    chosen = choose_bands(dataset, bands)
+    if scale == "percentiles":
+        values = _sample(dataset, chosen)
+        black, white = (float(v) for v in np.percentile(values, PERCENTILES))
+        if not black < white:
+            raise RasterError(f"{dataset.name} has the same value everywhere, so it cannot be stretched")
+        return Look(chosen, black, white)
+    if scale != "auto":
+        return Look(chosen, *_two_numbers(scale))
+    dtype = np.dtype(dataset.dtypes[chosen[0] - 1]).name
+    hint = "say what is black and white with --scale, as --scale 0,3000, or --scale percentiles"
+    if dtype != imagery.dtype:
+        raise RasterError(f"{dataset.name} has {dtype} pixels, but the model was trained on {imagery.dtype} ones; {hint}")
+    if dtype != "uint8":
+        largest = float(_sample(dataset, chosen).max())
+        if not imagery.white / 16 <= largest <= imagery.white:
+            raise RasterError(
+                f"{dataset.name} has values up to {largest:g}, but white was {imagery.white:g} in training; {hint}"
+            )
+    return Look(chosen, 0.0, imagery.white)
+
+
+def _two_numbers(scale: str) -> tuple[float, float]:
+    try:
+        black, white = (float(part) for part in scale.split(","))
+    except ValueError:
+        raise RasterError(f"--scale takes auto, percentiles or BLACK,WHITE, not '{scale}'") from None
+    if not (np.isfinite(black) and np.isfinite(white) and black < white):
+        raise RasterError(f"--scale: black must be less than white, not {scale}")
+    return black, white
+
+
+def _sample(dataset: DatasetReader, bands: Sequence[int]) -> Array:
+    """Valid values of a raster that was thinned out."""
+    shrink = max(1.0, max(dataset.width, dataset.height) / SAMPLE_SIDE)
+    shape = (max(1, round(dataset.height / shrink)), max(1, round(dataset.width / shrink)))
+    values = dataset.read(list(bands), out_shape=(len(bands), *shape))
+    valid = (dataset.dataset_mask(out_shape=shape) > 0) & np.isfinite(values).all(0)
+    if not valid.any():
+        raise RasterError(f"{dataset.name} has no valid pixel")
+    kept: Array = values[:, valid]
+    return kept
+
+
+def read_window(
+    dataset: DatasetReader, look: Look, x: int, y: int, width: int, height: int, shape: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Pixels of a window, resampled to ``shape`` (rows, columns): RGB ``[h, w, 3]`` in [0, 1], and which are valid.
+
+    What is not valid (nodata, mask, alpha, NaN) gets the mean colour of the rest.
+    """
+    from rasterio.enums import ColorInterp, Resampling
+    from rasterio.windows import Window
+
+    window = Window(x, y, width, height)
+    palette = dataset.colorinterp[look.bands[0] - 1] == ColorInterp.palette
+    smaller = shape[0] < height or shape[1] < width
+    method = Resampling.nearest if palette else (Resampling.average if smaller else Resampling.bilinear)
+    values = dataset.read(list(look.bands), window=window, out_shape=(len(look.bands), *shape), resampling=method)
+    valid: Array = dataset.dataset_mask(window=window, out_shape=shape) > 0
+    if palette:
+        table = np.zeros((256, 3), np.uint8)
+        for number, colour in dataset.colormap(look.bands[0]).items():
+            table[number] = colour[:3]
+        pixels = table[values[0].astype(np.uint8)].astype(np.float32) / 255
+    else:
+        valid = valid & np.isfinite(values).all(0)
+        pixels = (np.moveaxis(values, 0, -1).astype(np.float32) - look.black) / (look.white - look.black)
+        pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
+    if not valid.all():
+        pixels[~valid] = pixels[valid].mean(0) if valid.any() else 0.5
+    return pixels.clip(0, 1).astype(np.float32), valid
+
+
+def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
+    """Width and height of a pixel on the ground, in the middle of a raster; None if it does not say where it is."""
+    from pyproj import Geod
+
+    if dataset.crs is None:
+        return None
+    x, y = dataset.width / 2, dataset.height / 2
+    places = [dataset.transform @ point for point in ((x, y), (x + 1, y), (x, y + 1))]
+    lon, lat = to_degrees(dataset.crs, np.array(places))
+    if not np.isfinite([*lon, *lat]).all():
+        raise RasterError(f"{dataset.name} does not lie on the Earth by its own coordinates")
+    _, _, metres = Geod(ellps="WGS84").inv([lon[0]] * 2, [lat[0]] * 2, lon[1:], lat[1:])
+    return float(metres[0]), float(metres[1])
+
+
+def to_degrees(crs: Any, points: Array) -> tuple[Array, Array]:
+    """Longitude and latitude of points ``[n, 2]``."""
+    return _transformed(crs, "EPSG:4326", points)
+
+
+def square_metres(crs: Any, corners: Array) -> Array:
+    """Areas of polygons ``[n, m, 2]`` on the ground, by an equal-area projection."""
+    flat = corners.reshape(-1, 2)
+    x, y = _transformed(crs, "EPSG:6933", flat)
+    x, y = (v.reshape(corners.shape[:2]) for v in (x, y))
+    x, y = x - x[:, :1], y - y[:, :1]  # small differences of large numbers would lose digits
+    area: Array = np.abs((x * np.roll(y, -1, 1) - np.roll(x, -1, 1) * y).sum(1)) / 2
+    return area
+
+
+def _transformed(crs: Any, target: str, points: Array) -> tuple[Array, Array]:
+    from pyproj import CRS, Transformer
+
+    way = Transformer.from_crs(CRS.from_user_input(crs.to_wkt()), target, always_xy=True)
+    x, y = way.transform(points[:, 0], points[:, 1])
+    return np.asarray(x), np.asarray(y)

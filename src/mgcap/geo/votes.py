@@ -1,0 +1,95 @@
+"""Tiles to cells: overlapping tiles vote by probability, specks are merged into what surrounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mgcap.geo.plan import Plan
+from mgcap.geo.tiles import Answers
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """What each cell shows.
+
+    Attributes:
+        probabilities: ``[rows, columns, K]``, NaN where there is no data.
+        classes: ``[rows, columns]``: the number of the class, -1 where there is no data.
+        angles: ``[rows, columns]``: the canonical angle of the tile that is surest of the class.
+    """
+
+    probabilities: Array
+    classes: Array
+    angles: Array
+
+    @property
+    def has_data(self) -> Array:
+        """Which cells show something."""
+        found: Array = self.classes >= 0
+        return found
+
+
+def count_cells(plan: Plan, chunks: Iterable[Answers], sieve: int = 0) -> ClassMap:
+    """Let the tiles of all chunks, in order, vote.
+
+    Args:
+        plan: Where they lie.
+        chunks: One after the other.
+        sieve: Patches of fewer cells take the class of their largest neighbour.
+    """
+    grid = plan.grid
+    total: Array | None = None
+    seen = np.zeros((grid.rows, grid.columns), np.int32)
+    valid = np.zeros((grid.rows, grid.columns), np.float32)
+    every: list[tuple[int, Answers]] = []
+    number = 0
+    for chunk in chunks:
+        if total is None:
+            total = np.zeros((grid.rows, grid.columns, chunk.probabilities.shape[1]), np.float32)
+        every.append((number, chunk))
+        for answer, share in zip(chunk.probabilities, chunk.valid, strict=True):
+            classified = not np.isnan(answer[0])
+            for row, column, dy, dx in grid.cells_of(grid.tile(number)):
+                valid[row, column] = max(valid[row, column], share[dy, dx])
+                if classified:
+                    total[row, column] += answer
+                    seen[row, column] += 1
+            number += 1
+    assert total is not None
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total /= seen[..., None]
+    empty = (seen == 0) | (valid < plan.min_valid)
+    total[empty] = np.nan
+    classes = np.where(empty, -1, np.nan_to_num(total, nan=-1.0).argmax(-1)).astype(np.int16)
+    if sieve > 1:
+        classes = _sieved(classes, sieve)
+    return ClassMap(total, classes, _angles(plan, every, classes))
+
+
+def _sieved(classes: Array, size: int) -> Array:
+    from rasterio.features import sieve
+
+    mask = classes >= 0
+    merged: Array = sieve(classes, size=size, mask=mask, connectivity=4)
+    return np.where(mask, merged, -1).astype(np.int16)
+
+
+def _angles(plan: Plan, chunks: Iterable[tuple[int, Answers]], classes: Array) -> Array:
+    grid = plan.grid
+    surest = np.full(classes.shape, -1.0, np.float32)
+    angles = np.full(classes.shape, np.nan, np.float32)
+    for first, chunk in chunks:
+        for offset, (answer, angle) in enumerate(zip(chunk.probabilities, chunk.angles, strict=True)):
+            if np.isnan(answer[0]):
+                continue
+            for row, column, _, _ in grid.cells_of(grid.tile(first + offset)):
+                own = answer[classes[row, column]]
+                if classes[row, column] >= 0 and own > surest[row, column]:
+                    surest[row, column], angles[row, column] = own, angle
+    return angles
