@@ -10,8 +10,8 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.cli.predict import expand
-from mgcap.models import DEFAULT_MODEL
 from mgcap.errors import DataError
+from mgcap.models import DEFAULT_MODEL
 
 
 @guarded

@@ -41,12 +41,8 @@ def make_map(
     scale: Annotated[
         str, typer.Option(help="auto (as in training, or a refusal), percentiles, or BLACK,WHITE as 0,3000.")
     ] = "auto",
-    sieve: Annotated[
-        int, typer.Option(help="Merge patches of fewer cells into their largest neighbour.", min=0)
-    ] = 0,
-    min_valid: Annotated[
-        float, typer.Option(help="Part of a tile that must have data.", min=0.01, max=1.0)
-    ] = 0.5,
+    sieve: Annotated[int, typer.Option(help="Merge patches of fewer cells into their largest neighbour.", min=0)] = 0,
+    min_valid: Annotated[float, typer.Option(help="Part of a tile that must have data.", min=0.01, max=1.0)] = 0.5,
     form: Annotated[str, typer.Option("--format", help="Of several maps: gpkg or geojson.")] = "gpkg",
     cluster: Annotated[
         str | None, typer.Option(help="Dask: local:N processes, or a scheduler as tcp://HOST:8786.")
@@ -61,8 +57,9 @@ def make_map(
     Example: mgcap map scene.tif --out landuse.gpkg --overlap 0.5 --sieve 3
     """
     try:
-        from mgcap.geo.mapping import map_raster
         import rasterio  # noqa: F401
+
+        from mgcap.geo.mapping import map_raster
     except ImportError as error:
         raise DataError("maps need rasterio and more: pip install 'mgcap[geo]'") from error
     from mgcap.classifier import SceneClassifier
@@ -73,7 +70,9 @@ def make_map(
         raise DataError(f"--format takes gpkg or geojson, not '{form}'")
     if several and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
-    targets = [check_writable(out / f"{file.stem}.landuse.{form}") if several else check_writable(out) for file in files]
+    targets = [
+        check_writable(out / f"{file.stem}.landuse.{form}") if several else check_writable(out) for file in files
+    ]
     if len(set(targets)) < len(targets):
         raise DataError("two rasters have the same name, so their maps would overwrite each other; map them apart")
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)

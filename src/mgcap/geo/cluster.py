@@ -38,7 +38,9 @@ def cluster_workers(address: str) -> Iterator[Workers]:
     except ImportError as error:
         raise MgcapError("--cluster needs Dask: pip install 'mgcap[cluster]'") from error
 
-    with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES, "distributed.admin.log-format": "%(message)s"}):
+    with dask.config.set(
+        {"distributed.scheduler.allowed-failures": RETRIES, "distributed.admin.log-format": "%(message)s"}
+    ):
         local = None
         kind, _, count = address.partition(":")
         if kind == "local":

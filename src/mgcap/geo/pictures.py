@@ -68,9 +68,11 @@ def _write_cog(
     import rasterio.shutil
     from rasterio.transform import Affine
 
+    t, width, height = place.transform, grid.cell_width, grid.cell_height
     profile = {
         "driver": "GTiff", "count": len(values), "height": grid.rows, "width": grid.columns, "dtype": values.dtype,
-        "nodata": nodata, "crs": place.crs, "transform": place.transform @ Affine.scale(grid.cell_width, grid.cell_height),
+        "nodata": nodata, "crs": place.crs,
+        "transform": Affine(t.a * width, t.b * height, t.c, t.d * width, t.e * height, t.f),
     }  # fmt: skip
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, reading(path):
         plain = Path(folder) / "plain.tif"
@@ -113,9 +115,7 @@ def class_image(found: ClassMap, grid: Grid, classes: Sequence[str], shape: tupl
     return table[numbers.clip(0)], numbers >= 0
 
 
-def quick_look(
-    raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array
-) -> Figure:
+def quick_look(raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array) -> Figure:
     """The picture of :func:`write_quick_look`."""
     from matplotlib.patches import Patch
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from mgcap.data.images import MIN_SIDE
 from mgcap.data.imagery import Imagery
+from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.grid import Grid, Tile
 from mgcap.geo.raster import Look, choose_look, open_raster, pixel_metres
@@ -40,6 +40,7 @@ class Plan(BaseModel):
         model: Its file.
         model_digest: SHA-256 of that.
         engine: Who computes the backbone.
+        chunk: Tiles that are computed, kept and sent together.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,6 +58,7 @@ class Plan(BaseModel):
     model: str
     model_digest: str
     engine: str
+    chunk: int
 
     @property
     def grid(self) -> Grid:
@@ -71,12 +73,12 @@ class Plan(BaseModel):
     @property
     def chunks(self) -> int:
         """How many chunks of tiles there are."""
-        return -(-len(self.grid) // CHUNK)
+        return -(-len(self.grid) // self.chunk)
 
     def tiles(self, chunk: int) -> list[Tile]:
         """The tiles of a chunk."""
         grid = self.grid
-        return [grid.tile(number) for number in range(chunk * CHUNK, min(len(grid), (chunk + 1) * CHUNK))]
+        return [grid.tile(number) for number in range(chunk * self.chunk, min(len(grid), (chunk + 1) * self.chunk))]
 
 
 def parse_tile(text: str) -> tuple[float, str]:
@@ -142,6 +144,7 @@ def make_plan(
             model=str(model.resolve()),
             model_digest=model_digest,
             engine=engine,
+            chunk=CHUNK,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import sqlite3
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from mgcap.assets import atomic_path
 from mgcap.errors import RasterError
 from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.grid import Grid
-from mgcap.geo.raster import square_metres, to_degrees
+from mgcap.geo.raster import square_metres, to_degrees, to_ground
 from mgcap.geo.votes import ClassMap
 
 Array = np.ndarray[Any, Any]
@@ -44,8 +45,7 @@ def cell_corners(grid: Grid, place: Place, cells: Array) -> Array:
     left, top, right, lower = boxes.T
     x = np.stack((left, right, right, left), 1)
     y = np.stack((top, top, lower, lower), 1)
-    t = place.transform
-    return np.stack((t.a * x + t.b * y + t.c, t.d * x + t.e * y + t.f), -1)
+    return to_ground(place.transform, x, y)
 
 
 def cell_areas(grid: Grid, place: Place, cells: Array) -> Array:
@@ -71,9 +71,7 @@ def polygon_tables(
         chosen = found.classes[rows, columns]
         p = found.probabilities[rows, columns]
         likely = np.argsort(-p, axis=1, kind="stable")[:, :3]
-        top = [
-            ", ".join(f"{names[k]} {row[k]:.3f}" for k in best) for best, row in zip(likely, p, strict=True)
-        ]
+        top = [", ".join(f"{names[k]} {row[k]:.3f}" for k in best) for best, row in zip(likely, p, strict=True)]
         yield (
             cell_corners(grid, place, some),
             {
@@ -109,6 +107,7 @@ def _write_geopackage(path: Path, tables: Iterator[Any], place: Place, classes: 
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
     inner = path.with_name(path.name + ".gpkg")  # GDAL goes by the name
     try:
+        warnings.filterwarnings("ignore", "'crs' was not provided", UserWarning)
         for number, (corners, columns) in enumerate(tables):
             pyogrio.raw.write(
                 inner,
@@ -138,7 +137,8 @@ def _write_geojson(path: Path, tables: Iterator[Any], place: Place) -> None:
             if place.crs is not None:
                 flat = np.stack(to_degrees(place.crs, flat), -1)
             ring = flat.reshape(corners.shape).round(8)
-            if np.cross(ring[0, 1] - ring[0, 0], ring[0, 2] - ring[0, 1]) < 0:  # outer rings run anticlockwise
+            (ax, ay), (bx, by) = ring[0, 1] - ring[0, 0], ring[0, 2] - ring[0, 1]
+            if ax * by < ay * bx:  # outer rings run anticlockwise
                 ring = ring[:, ::-1]
             for number, points in enumerate(ring.tolist()):
                 values = {name: _plain(column[number]) for name, column in columns.items()}

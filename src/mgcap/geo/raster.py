@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.data.images import MIN_SIDE
 from mgcap.data.imagery import Imagery
+from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def choose_look(dataset: DatasetReader, imagery: Imagery, bands: Sequence[int] |
     dtype = np.dtype(dataset.dtypes[chosen[0] - 1]).name
     hint = "say what is black and white with --scale, as --scale 0,3000, or --scale percentiles"
     if dtype != imagery.dtype:
-        raise RasterError(f"{dataset.name} has {dtype} pixels, but the model was trained on {imagery.dtype} ones; {hint}")
+        raise RasterError(
+            f"{dataset.name} has {dtype} pixels, but the model was trained on {imagery.dtype} ones; {hint}"
+        )
     if dtype != "uint8":
         largest = float(_sample(dataset, chosen).max())
         if not imagery.white / 16 <= largest <= imagery.white:
@@ -142,11 +144,22 @@ def _sample(dataset: DatasetReader, bands: Sequence[int]) -> Array:
     shrink = max(1.0, max(dataset.width, dataset.height) / SAMPLE_SIDE)
     shape = (max(1, round(dataset.height / shrink)), max(1, round(dataset.width / shrink)))
     values = dataset.read(list(bands), out_shape=(len(bands), *shape))
-    valid = (dataset.dataset_mask(out_shape=shape) > 0) & np.isfinite(values).all(0)
+    valid = _valid(dataset, shape) & np.isfinite(values).all(0)
     if not valid.any():
         raise RasterError(f"{dataset.name} has no valid pixel")
     kept: Array = values[:, valid]
     return kept
+
+
+def _valid(dataset: DatasetReader, shape: tuple[int, int], window: Any = None) -> Array:
+    """Which pixels have data by nodata value, mask or alpha band."""
+    from rasterio.enums import ColorInterp
+
+    valid: Array = dataset.dataset_mask(window=window, out_shape=shape) > 0
+    if ColorInterp.alpha in dataset.colorinterp:  # GDAL heeds it for bytes only
+        alpha = dataset.read(dataset.colorinterp.index(ColorInterp.alpha) + 1, window=window, out_shape=shape)
+        valid = valid & (alpha > 0)
+    return valid
 
 
 def read_window(
@@ -164,7 +177,7 @@ def read_window(
     smaller = shape[0] < height or shape[1] < width
     method = Resampling.nearest if palette else (Resampling.average if smaller else Resampling.bilinear)
     values = dataset.read(list(look.bands), window=window, out_shape=(len(look.bands), *shape), resampling=method)
-    valid: Array = dataset.dataset_mask(window=window, out_shape=shape) > 0
+    valid = _valid(dataset, shape, window)
     if palette:
         table = np.zeros((256, 3), np.uint8)
         for number, colour in dataset.colormap(look.bands[0]).items():
@@ -186,12 +199,18 @@ def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
     if dataset.crs is None:
         return None
     x, y = dataset.width / 2, dataset.height / 2
-    places = [dataset.transform @ point for point in ((x, y), (x + 1, y), (x, y + 1))]
-    lon, lat = to_degrees(dataset.crs, np.array(places))
+    places = to_ground(dataset.transform, np.array([x, x + 1, x]), np.array([y, y, y + 1]))
+    lon, lat = to_degrees(dataset.crs, places)
     if not np.isfinite([*lon, *lat]).all():
         raise RasterError(f"{dataset.name} does not lie on the Earth by its own coordinates")
     _, _, metres = Geod(ellps="WGS84").inv([lon[0]] * 2, [lat[0]] * 2, lon[1:], lat[1:])
     return float(metres[0]), float(metres[1])
+
+
+def to_ground(transform: Any, x: Array, y: Array) -> Array:
+    """Coordinates ``[..., 2]`` of places on a raster in pixels."""
+    t = transform
+    return np.stack((t.a * x + t.b * y + t.c, t.d * x + t.e * y + t.f), -1)
 
 
 def to_degrees(crs: Any, points: Array) -> tuple[Array, Array]:

@@ -90,9 +90,6 @@ def answer_chunk(model: MGCAP, plan: Plan, chunk: int) -> Answers:
 def _cell_shares(valid: Array, k: int) -> Array:
     rows, columns = (np.linspace(0, side, k + 1).round().astype(int) for side in valid.shape)
     return np.array(
-        [
-            [valid[rows[i] : rows[i + 1], columns[j] : columns[j + 1]].mean() for j in range(k)]
-            for i in range(k)
-        ],
+        [[valid[rows[i] : rows[i + 1], columns[j] : columns[j + 1]].mean() for j in range(k)] for i in range(k)],
         np.float32,
     )

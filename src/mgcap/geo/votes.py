@@ -67,7 +67,7 @@ def count_cells(plan: Plan, chunks: Iterable[Answers], sieve: int = 0) -> ClassM
     empty = (seen == 0) | (valid < plan.min_valid)
     total[empty] = np.nan
     classes = np.where(empty, -1, np.nan_to_num(total, nan=-1.0).argmax(-1)).astype(np.int16)
-    if sieve > 1:
+    if sieve > 1 and classes.size > 2:
         classes = _sieved(classes, sieve)
     return ClassMap(total, classes, _angles(plan, every, classes))
 
@@ -76,7 +76,7 @@ def _sieved(classes: Array, size: int) -> Array:
     from rasterio.features import sieve
 
     mask = classes >= 0
-    merged: Array = sieve(classes, size=size, mask=mask, connectivity=4)
+    merged: Array = sieve(classes, size=min(size, classes.size - 1), mask=mask, connectivity=4)
     return np.where(mask, merged, -1).astype(np.int16)
 
 

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from PIL import Image
+from rasterio.transform import from_origin
+
+from tests.cli.run import run, sentence
+
+
+@pytest.fixture
+def raster(tmp_path: Path, scenes: Path) -> Path:
+    files = sorted(scenes.glob("*/*0.png"))
+    pixels = np.concatenate([np.asarray(Image.open(file)) for file in files], 1)
+    path = tmp_path / "scene.tif"
+    _write(path, np.moveaxis(pixels, -1, 0))
+    return path
+
+
+def _write(path: Path, values: Any) -> None:
+    place = {"crs": "EPSG:32632", "transform": from_origin(500_000, 5_000_000, 1, 1)}
+    size = {"count": len(values), "height": values.shape[1], "width": values.shape[2], "dtype": values.dtype}
+    with rasterio.open(path, "w", driver="GTiff", **place, **size) as dataset:
+        dataset.write(values)
+
+
+def test_map(raster: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "maps" / "landuse.geojson"
+    done = run("map", raster, "--model", model, "--out", out, "--engine", "torch")
+    named = [Path(line) for line in done.stdout.splitlines()]
+    assert named[0] == out
+    assert all(path.is_file() for path in named)
+    features = json.loads(out.read_text())["features"]
+    assert len(features) == 4
+    assert {"class", "probability"} <= set(features[0]["properties"])
+
+
+def test_several_rasters_go_to_a_folder(raster: Path, model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tif"
+    other.write_bytes(raster.read_bytes())
+    run("map", raster, other, "--model", model, "--out", tmp_path / "maps", "--format", "geojson", "--engine", "torch")
+    assert (tmp_path / "maps" / "other.landuse.geojson").is_file()
+    assert (tmp_path / "maps" / "scene.landuse.geojson").is_file()
+    assert "must be a folder" in sentence("map", raster, other, "--model", model, "--out", tmp_path / "a.gpkg")
+
+
+def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) -> None:
+    def told(*arguments: object) -> str:
+        return sentence("map", *arguments, "--model", model, "--out", tmp_path / "m.gpkg", "--engine", "torch")
+
+    assert "there is no file" in told(tmp_path / "none.tif")
+    assert "--bands takes numbers" in told(raster, "--bands", "a,b")
+    assert "from 1 to 3" in told(raster, "--bands", "4,3,2")
+    assert "--tile takes" in told(raster, "--tile", "3 miles")
+    assert "at least 8" in told(raster, "--tile", "3px")
+    deep = tmp_path / "deep.tif"
+    _write(deep, np.full((3, 64, 64), 900, np.uint16))
+    assert "uint16 pixels" in told(deep)
+    many = tmp_path / "many.tif"
+    _write(many, np.zeros((12, 64, 64), np.uint8))
+    assert "--bands 4,3,2" in told(many)
+    short = tmp_path / "short.tif"
+    short.write_bytes(raster.read_bytes()[:-20_000])
+    assert "short.tif cannot be read" in told(short)
+    assert not (tmp_path / "m.gpkg").exists()
+    assert ".gpkg or .geojson" in sentence("map", raster, "--model", model, "--out", tmp_path / "m.txt")

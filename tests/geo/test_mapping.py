@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyogrio
+import pytest
+import rasterio
+from PIL import Image
+from rasterio.transform import Affine
+
+from mgcap.classifier import SceneClassifier
+from mgcap.errors import RasterError
+from mgcap.geo.mapping import compute_here, map_raster
+from mgcap.geo.plan import Plan, parse_tile
+from mgcap.geo.tiles import Answers
+from mgcap.geo.votes import _sieved
+
+
+@pytest.fixture(scope="module")
+def classifier(model_file: Path) -> SceneClassifier:
+    return SceneClassifier.load(model_file, engine="torch")
+
+
+@pytest.fixture
+def make_map(classifier: SceneClassifier, model_file: Path, tmp_path: Path) -> Any:
+    def make(raster: Path, name: str = "out/map.gpkg", **options: Any) -> Any:
+        return map_raster(classifier, model_file, raster, tmp_path / name, **options)
+
+    return make
+
+
+def _features(path: Path) -> Any:
+    meta, _, geometry, fields = pyogrio.raw.read(path, layer="scenes")
+    return meta, geometry, dict(zip(meta["fields"], fields, strict=True))
+
+
+def test_every_cell_is_what_predict_says_of_it(
+    make_map: Any, write_raster: Any, picture: Any, classifier: SceneClassifier
+) -> None:
+    done = make_map(write_raster(picture))
+    grid = done.plan.grid
+    assert (grid.columns, grid.rows, len(grid)) == (4, 3, 12)
+    assert done.plan.shape == (64, 64)
+    tiles = [grid.tile(n) for n in range(len(grid))]
+    cut = [np.moveaxis(picture[:, t.y : t.y + t.height, t.x : t.x + t.width], 0, -1) for t in tiles]
+    expected = classifier.predict_proba(cut).reshape(3, 4, -1)
+    assert np.allclose(done.found.probabilities, expected, atol=1e-5)
+    angles = [float(_canonical(classifier, image)) for image in cut]
+    assert done.found.angles.ravel().tolist() == angles
+
+
+def _canonical(classifier: SceneClassifier, image: Any) -> float:
+    import torch
+
+    votes = classifier.model_.canonical(torch.from_numpy(np.moveaxis(image, -1, 0).copy())[None].float() / 255).votes
+    return classifier.model_.config.angles[int(votes.sum(1).argmax())]
+
+
+def test_geopackage_has_polygons_areas_and_a_style(make_map: Any, write_raster: Any, picture: Any) -> None:
+    import shapely
+
+    done = make_map(write_raster(picture))
+    meta, geometry, fields = _features(done.files[0])
+    assert meta["crs"] == "EPSG:25832"
+    shapes = shapely.from_wkb(geometry)
+    assert shapely.union_all(shapes).bounds == (500_000, 5_599_925, 500_100, 5_600_000)
+    assert shapely.area(shapes).sum() == pytest.approx(100 * 75)
+    assert fields["area_m2"].sum() == pytest.approx(100 * 75, rel=2e-3)  # the projection's scale is 0.9996
+    assert set(fields["class"]) <= set(done.classes)
+    assert (fields["probability"] <= 1).all()
+    assert all(text.count(", ") == 2 for text in fields["top3"])
+    with sqlite3.connect(done.files[0]) as database:
+        ((table, style, default),) = database.execute("SELECT f_table_name, styleQML, useAsDefault FROM layer_styles")
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert (table, default) == ("scenes", 1)
+    assert style.count("<category ") == len(done.classes)
+
+
+def test_rasters_picture_and_table(make_map: Any, write_raster: Any, picture: Any) -> None:
+    done = make_map(write_raster(picture))
+    _, classes, probability, look, table = done.files
+    with rasterio.open(classes) as dataset:
+        assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
+        assert (dataset.read(1) == done.found.classes + 1).all()
+        assert dataset.transform == Affine(32, 0, 500_000, 0, -32, 5_600_000)
+        assert dataset.colormap(1)[1][3] == 255
+        assert dataset.tags()["CLASS_1"] == done.classes[0]
+        assert dataset.nodata == 0
+    assert f"<Category>{done.classes[0]}</Category>" in Path(f"{classes}.aux.xml").read_text()
+    with rasterio.open(probability) as dataset:
+        values = dataset.read()
+        assert dataset.descriptions == ("probability", *done.classes)
+    assert np.allclose(values[0], done.found.probabilities.max(-1), atol=1e-4)
+    with Image.open(look) as image:
+        assert min(image.size) > 300
+    lines = table.read_text().splitlines()
+    assert lines[0] == "class,cells,area_m2,share"
+    assert sum(int(line.split(",")[1]) for line in lines[1:]) == 12
+    assert not list(table.parent.glob("*.parts"))
+
+
+def test_geojson_is_in_degrees_and_turns_left(make_map: Any, write_raster: Any, picture: Any) -> None:
+    turned = Affine(0.3, 0.4, 500_000, 0.4, -0.3, 5_600_000)  # a grid that lies askew, pixels of 0.5 m
+    found = json.loads(make_map(write_raster(picture, transform=turned), "turned.geojson").files[0].read_text())
+    assert len(found["features"]) == 12
+    for feature in found["features"]:
+        (ring,) = feature["geometry"]["coordinates"]
+        assert ring[0] == ring[-1]
+        assert all(8.9 < lon < 9.1 and 50 < lat < 51 for lon, lat in ring)
+        x, y = np.array(ring).T
+        assert (x[:-1] * y[1:] - x[1:] * y[:-1]).sum() > 0
+        assert 0 <= feature["properties"]["probability"] <= 1
+
+
+def test_without_a_place_tiles_are_counted_in_pixels(make_map: Any, write_raster: Any, picture: Any) -> None:
+    raster = write_raster(picture, crs=None, transform=Affine.identity())
+    done = make_map(raster)
+    assert done.plan.cell == (64, 64)
+    assert done.areas.sum() == pytest.approx(150 * 200)
+    with pytest.raises(RasterError, match="must be given in pixels"):
+        make_map(raster, tile="30m")
+
+
+def test_coarse_pixels_are_refused_unless_one_insists(make_map: Any, write_raster: Any, picture: Any) -> None:
+    coarse = write_raster(picture, transform=Affine(10, 0, 500_000, 0, -10, 5_600_000))
+    with pytest.raises(RasterError, match=r"pixels of 10 m, but the model was trained at 0\.5 m"):
+        make_map(coarse)
+    assert len(make_map(coarse, tile="64px").plan.grid) == 12
+    with pytest.raises(RasterError, match="at least 8"):
+        make_map(coarse, tile="20m")
+
+
+def test_finer_pixels_are_resampled_to_the_models_resolution(make_map: Any, write_raster: Any, picture: Any) -> None:
+    fine = write_raster(picture.repeat(2, 1).repeat(2, 2), transform=Affine(0.25, 0, 500_000, 0, -0.25, 5_600_000))
+    done, plain = make_map(fine), make_map(write_raster(picture, "plain.tif"), "plain/map.gpkg")
+    assert done.plan.cell == (128, 128)
+    assert done.plan.shape == (64, 64)
+    assert np.allclose(done.found.probabilities, plain.found.probabilities, atol=1e-5)
+
+
+def test_overlapping_tiles_vote(make_map: Any, write_raster: Any, picture: Any) -> None:
+    raster = write_raster(picture)
+    done = make_map(raster, overlap=0.5)
+    grid = done.plan.grid
+    assert (grid.cell_width, grid.k, grid.columns, grid.rows) == (32, 2, 7, 5)
+    single = make_map(raster, "single.gpkg", tile="64px", overlap=0.0)
+    corner = single.found.probabilities[0, 0]  # the corner cell is seen by the first tile alone
+    assert np.allclose(done.found.probabilities[0, 0], corner, atol=1e-6)
+    # with every second tile left out, the cells of tile 0 would be those of the plain map
+    assert not np.allclose(done.found.probabilities[1, 1], corner, atol=1e-6)
+    assert np.allclose(done.found.probabilities.sum(-1), 1, atol=1e-5)
+
+
+def test_holes_stay_empty(make_map: Any, write_raster: Any, picture: Any) -> None:
+    values = picture.copy()
+    values[:, :, :100] = 0
+    done = make_map(write_raster(values, nodata=0))
+    assert (done.found.classes[:, 0] == -1).all()
+    assert (done.found.classes[:, 1] == -1).all() or (done.found.classes[:, 1] >= 0).all()
+    assert (done.found.classes[:, 2:] >= 0).all()
+    _, geometry, _ = _features(done.files[0])
+    assert len(geometry) == done.found.has_data.sum() < 12
+    with pytest.raises(RasterError, match="no tile with enough data"):
+        make_map(write_raster(np.zeros_like(values), "void.tif", nodata=0))
+
+
+def test_specks_are_merged() -> None:
+    classes = np.zeros((6, 6), np.int16)
+    classes[:, 3:] = 2
+    classes[1, 1] = 1  # a speck within class 0
+    classes[5, 4:] = -1
+    assert _sieved(classes, 4)[1, 1] == 0
+    expected = classes.copy()
+    expected[1, 1] = 0
+    assert (_sieved(classes, 4) == expected).all()
+    assert (_sieved(classes, 1000) >= -1).all()
+
+
+def test_merged_cells_have_the_probability_of_their_new_class(make_map: Any, write_raster: Any, picture: Any) -> None:
+    plain, merged = (make_map(write_raster(picture), overlap=0.5, sieve=size) for size in (0, 8))
+    assert (plain.found.classes != merged.found.classes).any()
+    own = np.take_along_axis(merged.found.probabilities, merged.found.classes[..., None].astype(int), -1)
+    assert np.allclose(_features(merged.files[0])[2]["probability"], own.ravel(), atol=1e-4)
+
+
+def test_a_killed_run_goes_on_and_others_order_gives_the_same_bytes(
+    make_map: Any, write_raster: Any, picture: Any, classifier: SceneClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mgcap.geo.plan.CHUNK", 2)
+    raster = write_raster(picture)
+    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg").files}
+    computed: list[int] = []
+
+    def backwards(stop_after: int) -> Any:
+        def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
+            for count, (chunk, answers) in enumerate(compute_here(classifier)(plan, chunks[::-1])):
+                if count == stop_after:
+                    raise KeyboardInterrupt
+                computed.append(chunk)
+                yield chunk, answers
+
+        return work
+
+    with pytest.raises(KeyboardInterrupt):
+        make_map(raster, "parts/map.gpkg", workers=backwards(4))
+    done = make_map(raster, "parts/map.gpkg", workers=backwards(99))
+    assert sorted(computed) == [0, 1, 2, 3, 4, 5]
+    assert {file.name: file.read_bytes() for file in done.files} == whole
+    with pytest.raises(KeyboardInterrupt):
+        make_map(raster, "parts/map.gpkg", workers=backwards(4))
+    make_map(raster, "parts/map.gpkg", workers=backwards(99), overlap=0.5)  # other work: nothing of it is used
+    assert len(computed) == 6 + 4 + 12
+
+
+def test_bad_targets_are_refused(make_map: Any, write_raster: Any, picture: Any) -> None:
+    raster = write_raster(picture, "map.tif")
+    with pytest.raises(RasterError, match="gpkg or .geojson"):
+        make_map(raster, "map.shp")
+    with pytest.raises(RasterError, match="would overwrite"):
+        make_map(raster, "map.gpkg")
+
+
+@pytest.mark.parametrize(("text", "meaning"), [("80m", (80, "m")), ("256", (256, "px")), (" 12.5 px", (12.5, "px"))])
+def test_tiles_are_in_metres_or_pixels(text: str, meaning: Any) -> None:
+    assert parse_tile(text) == meaning
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3m", "3km", "m"])
+def test_other_tiles_are_refused(text: str) -> None:
+    with pytest.raises(RasterError, match="--tile takes"):
+        parse_tile(text)
