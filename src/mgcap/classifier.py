@@ -284,7 +284,10 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(
         cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: Progress = silent
     ) -> SceneClassifier:
-        """Read a model that :meth:`save` wrote, or one that comes with the package by its name; a stock backbone comes from the cache or is fetched."""
+        """Read a model that :meth:`save` wrote, or one that comes with the package by its name.
+
+        A stock backbone comes from the cache or is fetched.
+        """
         found = bundles.read_bundle(find_model(path))
         config = found.config
         given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})

@@ -17,7 +17,7 @@ from mgcap.cli import (
     doctor,
     evaluate,
     explain,
-    map,
+    mapping,
     predict,
     train,
     weights,
@@ -41,7 +41,7 @@ app.command("ablate")(ablate.ablate)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
-app.command("map")(map.make_map)
+app.command("map")(mapping.make_map)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")
