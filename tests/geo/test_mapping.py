@@ -165,7 +165,7 @@ def test_holes_stay_empty(make_map: Any, write_raster: Any, picture: Any) -> Non
     assert (done.found.classes[:, 2:] >= 0).all()
     _, geometry, _ = _features(done.files[0])
     assert len(geometry) == done.found.has_data.sum() < 12
-    with pytest.raises(RasterError, match="no tile with enough data"):
+    with pytest.raises(RasterError, match="no tile with data"):
         make_map(write_raster(np.zeros_like(values), "void.tif", nodata=0))
 
 
@@ -219,7 +219,7 @@ def test_a_killed_run_goes_on_and_others_order_gives_the_same_bytes(
 
 def test_bad_targets_are_refused(make_map: Any, write_raster: Any, picture: Any) -> None:
     raster = write_raster(picture, "map.tif")
-    with pytest.raises(RasterError, match="gpkg or .geojson"):
+    with pytest.raises(RasterError, match=r"gpkg or \.geojson"):
         make_map(raster, "map.shp")
     with pytest.raises(RasterError, match="would overwrite"):
         make_map(raster, "map.gpkg")

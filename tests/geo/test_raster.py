@@ -43,7 +43,7 @@ def test_bands_by_their_number(write_raster: Any, count: int, kinds: Any, expect
 
 def test_many_bands_must_be_named(write_raster: Any) -> None:
     many = write_raster(np.zeros((12, 16, 16), np.uint16))
-    with open_raster(many) as dataset, pytest.raises(RasterError, match="12 bands.*--bands"):
+    with open_raster(many) as dataset, pytest.raises(RasterError, match=r"12 bands.*--bands"):
         choose_bands(dataset)
 
 

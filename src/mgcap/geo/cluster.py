@@ -48,12 +48,13 @@ def cluster_workers(address: str) -> Iterator[Workers]:
                 raise MgcapError(f"--cluster local:N takes a number of processes from 1 to 256, not '{address}'")
             threads = max(1, available_cores() // int(count))
             os.environ.setdefault("MGCAP_THREADS", str(threads))  # workers inherit it
-            local = LocalCluster(n_workers=int(count), threads_per_worker=1, dashboard_address=None, memory_limit=0)
+            options = {"n_workers": int(count), "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
+            local = LocalCluster(**options)  # type: ignore[no-untyped-call]
         elif kind not in ("tcp", "tls", "ws", "wss"):
             raise MgcapError(f"--cluster takes local:N or a scheduler as tcp://HOST:8786, not '{address}'")
         try:
             try:
-                client = Client(local or address, timeout=CONNECT_SECONDS)
+                client = Client(local or address, timeout=CONNECT_SECONDS)  # type: ignore[no-untyped-call]
             except (OSError, TimeoutError, ValueError) as error:
                 raise MgcapError(f"the scheduler {address} does not answer: {error}") from error
 
@@ -62,7 +63,7 @@ def cluster_workers(address: str) -> Iterator[Workers]:
                 futures = {
                     client.submit(answer_remote, values, chunk, retries=RETRIES, pure=False): chunk for chunk in chunks
                 }
-                for future in as_completed(list(futures)):
+                for future in as_completed(list(futures)):  # type: ignore[no-untyped-call]
                     try:
                         yield futures[future], Answers(**future.result())
                     except KilledWorker as error:

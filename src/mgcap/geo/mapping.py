@@ -110,9 +110,7 @@ def map_raster(
     found = count_cells(plan, answers, sieve)
     if not found.has_data.any():
         shutil.rmtree(parts, ignore_errors=True)
-        raise RasterError(
-            f"{raster} has no tile with enough data (at least {100 * plan.min_valid:.0f} % of its pixels)"
-        )
+        raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
     with open_raster(raster) as dataset:
         changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)

@@ -40,7 +40,8 @@ def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, cl
     names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *classes))
     with atomic_path(path.with_name(path.name + ".aux.xml")) as temporary:  # where GDAL and QGIS look for names
         temporary.write_text(
-            f'<PAMDataset><PAMRasterBand band="1"><CategoryNames>{names}</CategoryNames></PAMRasterBand></PAMDataset>\n',
+            f'<PAMDataset><PAMRasterBand band="1"><CategoryNames>{names}</CategoryNames></PAMRasterBand>'
+            "</PAMDataset>\n",
             encoding="utf-8",
         )
 

@@ -130,7 +130,7 @@ def _write_geopackage(path: Path, tables: Iterator[Any], place: Place, classes: 
 def _write_geojson(path: Path, tables: Iterator[Any], place: Place) -> None:
     """One feature per line, in degrees as the format wants it; a raster without a place keeps its own coordinates."""
     with path.open("w", encoding="utf-8") as file:
-        file.write('{"type": "FeatureCollection", "name": "%s", "features": [' % LAYER)
+        file.write(f'{{"type": "FeatureCollection", "name": "{LAYER}", "features": [')
         first = True
         for corners, columns in tables:
             flat = corners.reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""Models that come with the package, each with a card that says what it is; their stock backbones are fetched by hash."""
+"""Models that come with the package, each with a card; their stock backbones are fetched by hash."""
 
 from __future__ import annotations
 
