@@ -17,6 +17,7 @@ from mgcap.cli import (
     doctor,
     evaluate,
     explain,
+    export,
     mapping,
     predict,
     train,
@@ -42,6 +43,7 @@ app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("map")(mapping.make_map)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

@@ -1,0 +1,57 @@
+"""``mgcap export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, check_writable, data, guarded
+from mgcap.models import DEFAULT_MODEL
+
+
+@guarded
+def export(
+    model: o.Model = DEFAULT_MODEL,
+    form: Annotated[str, typer.Option("--format", help="onnx, openvino or pt2 (torch.export).")] = "onnx",
+    out: Annotated[Path | None, typer.Option(help="The file; default: the model's name with the right suffix.")] = None,
+    side: Annotated[
+        int | None, typer.Option(help="Side of the images in pixels; default: that of the training images.", min=8)
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="A folder of scenes: say on how many both models give the same class.")
+    ] = None,
+    split: Annotated[Path | None, typer.Option(help="Of --check only the test images of this split file.")] = None,
+    at_least: Annotated[
+        float, typer.Option(help="Fail if --check finds fewer than this part the same.", min=0, max=1)
+    ] = 0.995,
+) -> None:
+    """Write the whole model, image to probabilities, for onnxruntime, OpenVINO or torch without mgcap.
+
+    What was written is run and compared with the model before it gets its name.
+
+    Example: mgcap export --format onnx --out ucmerced.onnx
+    """
+    from mgcap.classifier import SceneClassifier
+    from mgcap.errors import MgcapError
+    from mgcap.export import FORMATS, agreement, export_model, open_exported
+
+    target = out or Path(f"{model.stem}{FORMATS.get(form, '')}")
+    classifier = SceneClassifier.load(model, device="cpu", engine="torch", progress=bars)
+    with bars(f"Exporting to {form}", None):
+        worst = export_model(classifier, form, check_writable(target), side)
+    bars.say(f"probabilities of random images differ by {worst:.1g} at most")
+    if check is not None:
+        from mgcap.data.folders import open_folder
+        from mgcap.data.splits import read_split
+
+        folder = open_folder(check)
+        paths = folder.paths if split is None else folder.subset(read_split(split, folder).test).paths
+        with bars("Comparing", len(paths)) as step:
+            same = agreement(classifier, open_exported(target), paths, side or classifier.imagery_.side, step)
+        bars.say(f"the same class on {100 * same:.2f} % of {len(paths)} images")
+        if same < at_least:
+            raise MgcapError(f"that is less than {100 * at_least:.2f} %, so {target} should not be used")
+    data.print(str(target), markup=False)
