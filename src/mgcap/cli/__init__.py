@@ -20,6 +20,7 @@ from mgcap.cli import (
     export,
     mapping,
     predict,
+    serve,
     train,
     weights,
 )
@@ -43,6 +44,7 @@ app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("map")(mapping.make_map)
+app.command("serve")(serve.serve)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")

@@ -101,6 +101,8 @@ def make_plan(
     bands: tuple[int, ...] | None = None,
     scale: str = "auto",
     min_valid: float = 0.5,
+    chunk: int | None = None,
+    max_tiles: int | None = None,
 ) -> Plan:
     """Look at a raster and work out how to map it.
 
@@ -116,6 +118,8 @@ def make_plan(
         bands: Of red, green and blue.
         scale: See :func:`mgcap.geo.raster.choose_look`.
         min_valid: Part of a tile that must have data.
+        chunk: Tiles that are computed, kept and sent together.
+        max_tiles: More are refused.
     """
     path = Path(path)
     if not 0 <= overlap <= 0.9:
@@ -124,6 +128,8 @@ def make_plan(
         look = choose_look(dataset, imagery, bands, scale)
         side, shape = _tile_pixels(dataset, imagery, tile)
         grid = Grid.of(dataset.width, dataset.height, side, overlap)
+        if max_tiles is not None and len(grid) > max_tiles:
+            raise RasterError(f"the map would have {len(grid)} tiles; {max_tiles} are allowed")
         state = path.stat()
         first = grid.tile(0)
         return Plan(
@@ -144,7 +150,7 @@ def make_plan(
             model=str(model.resolve()),
             model_digest=model_digest,
             engine=engine,
-            chunk=CHUNK,
+            chunk=chunk or CHUNK,
         )
 
 

@@ -25,7 +25,8 @@ _environment = jinja2.Environment(
 )
 
 
-def _data_uri(kind: str, content: bytes) -> str:
+def data_uri(kind: str, content: bytes) -> str:
+    """A picture of that kind (png, jpeg) as a data URI."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
@@ -39,14 +40,14 @@ def thumbnail(path: Path) -> str | None:
     picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=80)
-    return _data_uri("jpeg", buffer.getvalue())
+    return data_uri("jpeg", buffer.getvalue())
 
 
 def picture_uri(figure: Any, dpi: int = 90) -> str:
     """A matplotlib figure as a data URI."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dpi)
-    return _data_uri("png", buffer.getvalue())
+    return data_uri("png", buffer.getvalue())
 
 
 def write_gallery(
@@ -83,7 +84,7 @@ def write_gallery(
 
 def chart(title: str, path: Path) -> dict[str, str]:
     """A PNG to stand in the page."""
-    return {"title": title, "data": _data_uri("png", path.read_bytes())}
+    return {"title": title, "data": data_uri("png", path.read_bytes())}
 
 
 def in_words(config: dict[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""A web service and its page."""

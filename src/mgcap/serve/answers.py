@@ -1,0 +1,124 @@
+"""What the service answers, as plain values for JSON; pictures are data URIs."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from mgcap.explain.explanation import Explanation
+from mgcap.report.page import data_uri
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+    from mgcap.geo.mapping import Mapped
+
+Array = np.ndarray[Any, Any]
+
+#: Longer side of pictures in answers, in pixels.
+PICTURE_SIDE, MAP_SIDE = 512, 1400
+#: How strongly heat covers the image below it, at most.
+HEAT = 0.65
+
+
+def top_classes(classes: Any, probabilities: Array, count: int = 5) -> list[dict[str, Any]]:
+    """The likeliest classes."""
+    order = np.argsort(-probabilities, kind="stable")[:count]
+    return [{"class": str(classes[k]), "probability": round(float(probabilities[k]), 6)} for k in order]
+
+
+def prediction(classes: Any, probabilities: Array) -> dict[str, Any]:
+    """Class, probability and the likeliest five."""
+    top = top_classes(classes, probabilities)
+    return {**top[0], "top": top}
+
+
+def picture(pixels: Array, side: int = PICTURE_SIDE) -> str:
+    """An image ``[h, w, 3]`` in [0, 1] as a data URI."""
+    image = Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
+    image.thumbnail((side, side))
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=85)
+    return data_uri("jpeg", buffer.getvalue())
+
+
+def heated(pixels: Array, heat: Array) -> str:
+    """A heat map over its image."""
+    from matplotlib import colormaps
+
+    colours = colormaps["inferno"](heat)[..., :3]
+    weight = HEAT * np.sqrt(heat.clip(0, 1))[..., None]
+    return picture((1 - weight) * pixels + weight * colours)
+
+
+def explanation(found: Explanation) -> dict[str, Any]:
+    """Prediction, heat map, and the canonical appearance of each granularity."""
+    method = "gradcam"
+    height, width = found.image.shape[:2]
+    return {
+        **prediction(found.classes, found.probabilities),
+        "target": found.target,
+        "contrast": found.contrast,
+        "width": width,
+        "height": height,
+        "image": picture(found.image),
+        "heat": heated(found.image, found.heat[method]),
+        "rotations": [round(float(angle), 2) for angle in found.rotations],
+        "granularities": [
+            {
+                "ratio": float(ratio),
+                "box": [round(float(v), 2) for v in (box.left, box.top, box.right, box.bottom)],
+                "angle": float(found.angles[g]),
+                "votes": [round(float(v), 4) for v in found.votes[g]],
+                "view": picture(found.views[g]),
+                "heat": heated(found.views[g], found.view_heat[method][g]),
+            }
+            for g, (ratio, box) in enumerate(zip(found.granularities, found.boxes, strict=True))
+        ],
+    }
+
+
+def model_summary(name: str, classifier: SceneClassifier) -> dict[str, Any]:
+    """What a model is, in short."""
+    config = classifier.model_.config
+    return {
+        "name": name,
+        "classes": [str(c) for c in classifier.classes_],
+        "backbone": config.backbone,
+        "granularities": list(config.granularities),
+        "rotations": config.rotations,
+        "engine": classifier.engine_.name,
+        "imagery": classifier.imagery_.model_dump(),
+    }
+
+
+def map_answer(number: str, done: Mapped) -> dict[str, Any]:
+    """A finished map: the image, its cells, its legend, and what can be downloaded."""
+    from pathlib import Path
+
+    from mgcap.geo.colours import class_colours
+    from mgcap.geo.pictures import thinned
+
+    grid, found = done.plan.grid, done.found
+    own = np.take_along_axis(found.probabilities, found.classes.clip(0)[..., None].astype(np.int64), -1)[..., 0]
+    image, _ = thinned(Path(done.plan.raster), done.plan.look, MAP_SIDE)
+    total = max(float(done.areas.sum()), 1e-9)
+    return {
+        "id": number,
+        "width": grid.width,
+        "height": grid.height,
+        "cell": [grid.cell_width, grid.cell_height],
+        "rows": grid.rows,
+        "columns": grid.columns,
+        "image": picture(image, MAP_SIDE),
+        "legend": [
+            {"class": name, "colour": colour, "share": round(float(area) / total, 6), "area": round(float(area), 2)}
+            for name, colour, area in zip(done.classes, class_colours(done.classes), done.areas, strict=True)
+        ],
+        "cells": found.classes.ravel().tolist(),
+        "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in own.ravel()],
+        "angles": [None if np.isnan(a) else round(float(a), 1) for a in found.angles.ravel()],
+        "downloads": {file.name: f"/api/maps/{number}/{file.name}" for file in done.files},
+    }

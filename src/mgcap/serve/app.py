@@ -1,0 +1,313 @@
+"""The service: what a program asks at ``/api``, and the page for people."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, File, Form, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, PlainTextResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from mgcap._version import __version__
+from mgcap.classifier import SceneClassifier
+from mgcap.errors import MgcapError
+from mgcap.models import find_model, model_card
+from mgcap.serve import answers
+from mgcap.serve.compute import Compute, answer_of
+from mgcap.serve.guard import Guard
+from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
+from mgcap.serve.settings import Settings
+from mgcap.serve.uploads import save_upload
+
+log = logging.getLogger("mgcap.serve")
+PAGE = Path(__file__).parent / "page"
+#: Tiles of a map between which other requests get their turn.
+MAP_CHUNK = 16
+
+Upload = Annotated[UploadFile, File(description="A JPEG, PNG, WebP or TIFF file.")]
+ModelName = Annotated[str | None, Form(description="Name of the model; by default the first.", max_length=200)]
+ClassName = Annotated[str | None, Form(description="Name of a class of the model.", max_length=200)]
+
+
+class Service:
+    """What requests share: models, the computing thread, finished maps and counters."""
+
+    def __init__(self, models: dict[str, tuple[Path, SceneClassifier]], settings: Settings) -> None:
+        self.settings = settings
+        self.files = {name: path for name, (path, _) in models.items()}
+        self.models = {name: classifier for name, (_, classifier) in models.items()}
+        self.compute = Compute(self.models)
+        self.map_threads = ThreadPoolExecutor(2, "map")
+        self.stopping = threading.Event()
+        self.folder = Path(tempfile.mkdtemp(prefix="mgcap-serve-"))
+        self.maps: OrderedDict[str, Path] = OrderedDict()
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "mgcap_requests", "Requests by path and status", ["path", "status"], registry=self.registry
+        )
+        self.seconds = Histogram("mgcap_request_seconds", "Time to answer", ["path"], registry=self.registry)
+        self.images = Counter("mgcap_images", "Images classified", ["model"], registry=self.registry)
+        waiting = Gauge("mgcap_waiting_jobs", "Jobs that wait for the computing thread", registry=self.registry)
+        waiting.set_function(self.compute.waiting)
+
+    def model(self, name: str | None) -> str:
+        """The name of a model that is there."""
+        name = name or next(iter(self.models))
+        if name not in self.models:
+            raise Refusal(404, f"there is no model of that name; there are {', '.join(self.models)}")
+        return name
+
+    def keep_map(self, number: str, folder: Path) -> None:
+        """Let a map be downloaded, and forget the oldest."""
+        self.maps[number] = folder
+        while len(self.maps) > self.settings.kept_maps:
+            shutil.rmtree(self.maps.popitem(last=False)[1], ignore_errors=True)
+
+    def close(self) -> None:
+        """Finish and clean up."""
+        self.stopping.set()
+        self.map_threads.shutdown(wait=True)
+        self.compute.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def load_models(names: Sequence[str | Path], **options: Any) -> dict[str, tuple[Path, SceneClassifier]]:
+    """Models by the names that the service gives them: the stems of their files."""
+    found: dict[str, tuple[Path, SceneClassifier]] = {}
+    for name in names:
+        path = find_model(name)
+        if path.stem in found:
+            raise MgcapError(f"two models are called '{path.stem}'; rename one of the files")
+        found[path.stem] = path, SceneClassifier.load(path, **options)
+    return found
+
+
+def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settings | None = None) -> FastAPI:
+    """The application.
+
+    Args:
+        models: What :func:`load_models` gave; the first is the default.
+        settings: Limits.
+    """
+    settings = settings or Settings()
+    service = Service(models, settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="mgcap",
+        version=__version__,
+        description="What aerial and satellite images show, by multi-granularity canonical appearance pooling.",
+        docs_url=None,  # its page would fetch scripts from elsewhere; ours does not
+        redoc_url=None,
+        lifespan=lifespan,
+        responses={status: RESPONSES[status] for status in (401, 500)},
+    )
+    app.state.service = service
+    _add_errors(app)
+    _add_measuring(app, service)
+    _add_pages(app, service)
+    _add_work(app, service)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        return refusal_response(error)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        return refusal_response(Refusal(error.status_code, str(error.detail).lower(), **dict(error.headers or {})))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        parts = [f"{'.'.join(str(p) for p in e['loc'][1:]) or 'the body'}: {e['msg']}" for e in error.errors()]
+        return refusal_response(Refusal(422, "; ".join(parts).lower()))
+
+    @app.exception_handler(MgcapError)
+    async def ours(request: Request, error: MgcapError) -> Response:
+        folder = str(request.app.state.service.folder)
+        sentence = " ".join(word for word in str(error).split(" ") if not word.startswith(folder))
+        return refusal_response(Refusal(400, sentence.strip()))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        log.exception("a request failed", exc_info=error)
+        return refusal_response(Refusal(500, "something went wrong on our side"))
+
+
+def _add_measuring(app: FastAPI, service: Service) -> None:
+    @app.middleware("http")
+    async def measure(request: Request, call_next: Any) -> Response:
+        start = time.perf_counter()
+        response: Response = await call_next(request)
+        route = request.scope.get("route")
+        path = getattr(route, "path", "other")
+        service.requests.labels(path, response.status_code).inc()
+        service.seconds.labels(path).observe(time.perf_counter() - start)
+        return response
+
+
+def _add_pages(app: FastAPI, service: Service) -> None:
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PAGE / "index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(PAGE / "docs.html")
+
+    app.mount("/static", StaticFiles(directory=PAGE), name="static")
+
+    @app.get("/health", summary="Whether the service is up")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok", "version": __version__, "waiting": service.compute.waiting()}
+
+    @app.get("/metrics", response_class=PlainTextResponse, summary="Counters for Prometheus")
+    async def metrics() -> PlainTextResponse:
+        return PlainTextResponse(generate_latest(service.registry), media_type="text/plain; version=0.0.4")
+
+    @app.get("/api/models", summary="The models that can be asked")
+    async def models() -> list[dict[str, Any]]:
+        return [answers.model_summary(name, classifier) for name, classifier in service.models.items()]
+
+    @app.get("/api/models/{name}", summary="The card of a model", responses={404: RESPONSES[404], 422: RESPONSES[422]})
+    async def card(name: str) -> dict[str, Any]:
+        own = service.models[service.model(name)]
+        return {
+            **answers.model_summary(name, own),
+            "provenance": own.provenance_,
+            "metrics": own.metrics_,
+            "card": model_card(service.files[name]),
+        }
+
+    @app.get(
+        "/api/maps/{number}/{name}",
+        summary="A file of a finished map",
+        responses={404: RESPONSES[404], 422: RESPONSES[422]},
+        response_class=FileResponse,
+    )
+    async def download(number: str, name: str) -> FileResponse:
+        folder = service.maps.get(number)
+        files = {file.name: file for file in folder.iterdir()} if folder else {}
+        if name not in files or name.startswith("upload"):
+            raise Refusal(404, "there is no such map; maps are kept for a while only")
+        return FileResponse(files[name], filename=name)
+
+
+def _add_work(app: FastAPI, service: Service) -> None:
+    settings = service.settings
+    both: dict[int | str, dict[str, Any]] = {
+        status: RESPONSES[status] for status in (400, 404, 408, 413, 415, 422, 429, 503)
+    }
+
+    @app.post("/api/predict", summary="What an image shows", responses=both)
+    async def predict(request: Request, file: Upload, model: ModelName = None) -> dict[str, Any]:
+        name = service.model(model)
+        with tempfile.TemporaryDirectory(dir=service.folder) as folder:
+            path = await save_upload(file, Path(folder), settings.max_megapixels)
+            rows = await _answer(service, request, service.compute.probabilities(name, path), settings.timeout)
+        service.images.labels(name).inc()
+        return {"model": name, **answers.prediction(service.models[name].classes_, rows)}
+
+    @app.post("/api/explain", summary="Why an image is called what it is called", responses=both)
+    async def explain(
+        request: Request, file: Upload, model: ModelName = None, target: ClassName = None, contrast: ClassName = None
+    ) -> dict[str, Any]:
+        name = service.model(model)
+        with tempfile.TemporaryDirectory(dir=service.folder) as folder:
+            path = await save_upload(file, Path(folder), settings.max_megapixels)
+
+            def work() -> dict[str, Any]:
+                return answers.explanation(service.models[name].explain(path, target or None, contrast or None))
+
+            found = await _answer(service, request, service.compute.run(work), settings.timeout)
+        service.images.labels(name).inc()
+        return {"model": name, **found}
+
+    @app.post("/api/map", summary="A class map of a GeoTIFF", responses=both)
+    async def make_map(
+        request: Request,
+        file: Upload,
+        model: ModelName = None,
+        overlap: Annotated[float, Form(ge=0, le=0.75, description="Of tiles, as part of their side.")] = 0.0,
+        tile: Annotated[str | None, Form(max_length=20, description="As 80m or 256px.")] = None,
+        bands: Annotated[str | None, Form(max_length=20, pattern=r"^$|^[0-9]+(,[0-9]+){0,2}$")] = None,
+        scale: Annotated[str, Form(max_length=40, description="auto, percentiles or BLACK,WHITE.")] = "auto",
+    ) -> dict[str, Any]:
+        from mgcap.geo.mapping import map_raster
+
+        name = service.model(model)
+        number = secrets.token_urlsafe(16)
+        folder = service.folder / number
+        folder.mkdir()
+        gone = threading.Event()
+
+        def in_turn(plan: Any, chunks: Sequence[int]) -> Iterator[Any]:
+            from mgcap.geo.tiles import answer_chunk
+
+            own = service.models[name].model_
+            for chunk in chunks:
+                if gone.is_set():
+                    raise ConnectionAbortedError
+                yield chunk, service.compute.run(partial(answer_chunk, own, plan, chunk)).result()
+
+        try:
+            path = await save_upload(file, folder, settings.max_raster_megapixels, only_tiff=True)
+
+            def work() -> dict[str, Any]:
+                done = map_raster(
+                    service.models[name],
+                    service.files[name],
+                    path,
+                    folder / "landuse.gpkg",
+                    workers=in_turn,
+                    overlap=overlap,
+                    tile=tile or None,
+                    bands=tuple(int(b) for b in bands.split(",")) if bands else None,
+                    scale=scale or "auto",
+                    chunk=MAP_CHUNK,
+                    max_tiles=settings.max_tiles,
+                )
+                service.images.labels(name).inc(len(done.plan.grid))
+                return answers.map_answer(number, done)
+
+            found = await _answer(service, request, service.map_threads.submit(work), settings.map_timeout)
+            path.unlink()
+        except BaseException:
+            gone.set()
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        service.keep_map(number, folder)
+        return {"model": name, **found}
+
+
+async def _answer(service: Service, request: Request, future: Any, seconds: float) -> Any:
+    try:
+        return await answer_of(future, request.is_disconnected, seconds)
+    except TimeoutError:
+        raise Refusal(503, f"there was no answer within {seconds:g} s; try again", Retry_After="5") from None
+    except ConnectionAbortedError:
+        raise Refusal(503, "the client has gone") from None

@@ -1,0 +1,137 @@
+"""One thread computes, so that requests neither fight for the cores nor for memory; predictions go in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mgcap.classifier import SceneClassifier
+from mgcap.errors import ImageError
+
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+
+#: Images that are classified together.
+BATCH = 8
+
+
+@dataclass
+class _Job:
+    work: Callable[[], Any] | None
+    model: str = ""
+    image: Path | None = None
+    done: Future[Any] = field(default_factory=Future)
+
+
+class Compute:
+    """The computing thread.
+
+    Args:
+        models: By name.
+    """
+
+    def __init__(self, models: dict[str, SceneClassifier]) -> None:
+        self.models = models
+        self.jobs: queue.Queue[_Job | None] = queue.Queue()
+        self.thread = threading.Thread(target=self._run, name="compute", daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        """Finish what was asked for, and end."""
+        self.jobs.put(None)
+        self.thread.join()
+
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return self.jobs.qsize()
+
+    def probabilities(self, model: str, image: Path) -> Future[Array]:
+        """Probabilities of one image by the model of that name; an unreadable one fails with ImageError."""
+        job = _Job(None, model, image)
+        self.jobs.put(job)
+        return job.done
+
+    def run(self, work: Callable[[], T]) -> Future[T]:
+        """Run a function on the computing thread."""
+        job = _Job(work)
+        self.jobs.put(job)
+        return job.done
+
+    def _run(self) -> None:
+        kept: _Job | None = None
+        while True:
+            job = kept or self.jobs.get()
+            kept = None
+            if job is None:
+                return
+            if job.work is not None:
+                self._one(job)
+                continue
+            batch = [job]
+            while len(batch) < BATCH:
+                try:
+                    following = self.jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None or following.work is not None or following.model != job.model:
+                    if following is None:
+                        self.jobs.put(None)
+                    kept = following
+                    break
+                batch.append(following)
+            self._predict(batch)
+
+    def _one(self, job: _Job) -> None:
+        if not job.done.set_running_or_notify_cancel():
+            return
+        try:
+            assert job.work is not None
+            job.done.set_result(job.work())
+        except BaseException as error:  # the request that waits for it raises it
+            job.done.set_exception(error)
+
+    def _predict(self, batch: Sequence[_Job]) -> None:
+        jobs = [job for job in batch if job.done.set_running_or_notify_cancel()]
+        if not jobs:
+            return
+        errors: dict[int, ImageError] = {}
+        try:
+            images = [job.image for job in jobs if job.image is not None]
+            kept, rows = self.models[jobs[0].model].predict_readable(images, errors.__setitem__)
+        except BaseException as error:
+            for job in jobs:
+                job.done.set_exception(error)
+            return
+        for index, row in zip(kept, rows, strict=True):
+            jobs[index].done.set_result(row)
+        for index, failure in errors.items():
+            jobs[index].done.set_exception(failure)
+
+
+async def answer_of(future: Future[T], gone: Callable[[], Any], seconds: float) -> T:
+    """Wait for a job; it is given up if the client goes or the time is over.
+
+    Args:
+        future: Of the job.
+        gone: Awaited to learn whether the client has gone.
+        seconds: To wait at most.
+    """
+    waiting = asyncio.wrap_future(future)
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                ready, _ = await asyncio.wait({waiting}, timeout=0.5)
+                if ready:
+                    return waiting.result()
+                if await gone():
+                    raise ConnectionAbortedError
+    finally:
+        waiting.cancel()

@@ -1,0 +1,47 @@
+"""Answers that say no, in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+
+class Refusal(Exception):  # noqa: N818 (not an error of ours)
+    """A request that is turned away."""
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def refusal_response(refusal: Refusal) -> JSONResponse:
+    """The answer to a request that is turned away."""
+    return JSONResponse({"error": refusal.sentence}, refusal.status, refusal.headers)
+
+
+#: What each status means, for the specification.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": words,
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+            }
+        },
+    }
+    for status, words in {
+        400: "The request is malformed, or the file cannot be read.",
+        401: "The token is missing or wrong.",
+        404: "There is no such model or map.",
+        408: "The upload took too long.",
+        413: "The file or the image is too large.",
+        415: "The file is not a JPEG, PNG, WebP or TIFF image.",
+        422: "A value of the form is missing or impossible.",
+        429: "Too many requests of this client.",
+        500: "Something went wrong on our side.",
+        503: "The service is busy; try again.",
+    }.items()
+}
