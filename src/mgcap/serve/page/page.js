@@ -64,7 +64,7 @@ function bars(top) {
 
 function rose(angles, votes, colour, winner) {
   const most = Math.max(...votes), half = Math.PI / angles.length;
-  return drawing(() => element("svg", { class: "rose", viewBox: "-60 -60 120 120", role: "img",
+  return drawing(() => element("svg", { class: "rose", viewBox: "-76 -60 152 120", role: "img",
     "aria-label": `Votes: ${angles.map((a, i) => `${a} degrees ${percent(votes[i])}`).join(", ")}` },
     element("circle", { r: 44, fill: "none", stroke: "currentColor", "stroke-opacity": .25 }),
     ...angles.map((angle, i) => {

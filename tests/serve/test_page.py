@@ -1,0 +1,98 @@
+"""The page in a real browser, where Chromium is installed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from PIL import Image
+from playwright.sync_api import expect, sync_playwright
+from rasterio.transform import from_origin
+
+from mgcap.data.folders import open_folder
+from tests.serve.conftest import Start
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed, so the page is not tried out")
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def _opened(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
+    page = browser.new_context(**options).new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if not _ours(request.url, url) else None)
+    page.goto(url)
+    return page, complaints
+
+
+def _ours(address: str, url: str) -> bool:
+    return address.startswith((url, "data:", "blob:"))
+
+
+def test_an_image_is_named_and_explained(start: Start, browser: Any, scenes: Path) -> None:
+    page, complaints = _opened(browser, start())
+    expect(page.locator("#model option")).to_have_text(["first", "second"])
+    page.set_input_files("#file", open_folder(scenes).paths[0])
+    page.wait_for_selector("#result .rose")
+    assert page.locator(".bars li").count() == 4
+    assert page.locator("#result img").count() >= 4
+    assert not page.locator("#overlap").is_visible()
+    page.select_option("#model", "second")
+    page.keyboard.press("Tab")
+    page.locator("#go").press("Enter")
+    expect(page.locator(".rose path")).to_have_count(2)
+    assert complaints == []
+
+
+def test_a_raster_is_mapped_by_keyboard_on_a_phone_in_the_dark(
+    start: Start, browser: Any, scenes: Path, tmp_path: Path
+) -> None:
+    pixels = np.concatenate([np.asarray(Image.open(p)) for p in open_folder(scenes).paths[::6]], 1)
+    raster = tmp_path / "r.tif"
+    place = {"crs": "EPSG:25832", "transform": from_origin(500_000, 5_600_000, 0.5, 0.5)}
+    with rasterio.open(raster, "w", driver="GTiff", count=3, height=64, width=256, dtype="uint8", **place) as dataset:
+        dataset.write(np.moveaxis(pixels, -1, 0))
+    page, complaints = _opened(
+        browser, start(), color_scheme="dark", viewport={"width": 390, "height": 800}, accept_downloads=True
+    )
+    page.wait_for_selector("#model option", state="attached")
+    page.select_option("#job", "map")
+    page.set_input_files("#file", raster)
+    page.wait_for_selector("canvas")
+    page.focus("canvas")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    assert "row 1, column 3" in page.inner_text(".cell")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 29)"
+    with page.expect_download() as download:
+        page.click("text=landuse.gpkg")
+    assert Path(download.value.path()).read_bytes().startswith(b"SQLite format 3")
+    assert complaints == []
+
+
+def test_errors_are_told_and_tokens_asked_for(start: Start, browser: Any, tmp_path: Path) -> None:
+    page, _ = _opened(browser, start(token="sesame"))
+    page.wait_for_selector("#token", state="visible")
+    assert "token" in page.inner_text("#status")
+    page.fill("#token", "sesame")
+    (tmp_path / "x.jpg").write_text("<svg onload=alert(1)>")
+    page.set_input_files("#file", tmp_path / "x.jpg")
+    expect(page.locator("#status")).to_contain_text("only JPEG")
+    assert page.locator("#result").is_hidden()
+    page.goto(page.url + "docs")
+    page.wait_for_selector("text=POST /api/predict")
