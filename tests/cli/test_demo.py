@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from mgcap import weights
 from mgcap.backbones import build_backbone
 from mgcap.cli import app, demo
+from mgcap.errors import WeightsError
 
 
 @pytest.fixture
@@ -24,6 +25,11 @@ def alexnet_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     save_file(state, path)
     monkeypatch.setattr(demo, "BACKBONES", ("vgg16", "alexnet"))
 
+    def offline(say: object) -> Path:
+        raise WeightsError("the scene cannot be had")
+
+    monkeypatch.setattr("mgcap.data.sample_scene.sample_scene", offline)
+
 
 def test_demo_goes_on_with_what_it_can_get_and_reuses_it(alexnet_at_hand: None, tmp_path: Path) -> None:
     arguments = ["demo", "--out", str(tmp_path / "out"), "--per-class", "4"]
@@ -31,7 +37,8 @@ def test_demo_goes_on_with_what_it_can_get_and_reuses_it(alexnet_at_hand: None, 
     assert first.exit_code == 0, first.output
     assert "vgg16 could not be had; the demo goes on with alexnet" in first.stderr
     assert "accuracy on 38 held-out scenes" in first.stdout
-    for name in ("scenes", "split.csv", "model.mgcap", "predictions.json"):
+    assert "no map in this demo: the scene cannot be had" in first.stderr
+    for name in ("scenes", "split.csv", "model.mgcap", "predictions.json", "report.html"):
         assert (tmp_path / "out" / name).exists() and name in first.stdout
     before = (tmp_path / "out" / "model.mgcap").read_bytes()
     second = CliRunner().invoke(app, arguments)

@@ -15,6 +15,7 @@ from mgcap.errors import BundleError, WeightsError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+    from mgcap.geo.mapping import Mapped
 
 #: Tried in this order; the first whose weights can be had is used.
 BACKBONES = ("resnet50-v1", "resnet50", "vgg16")
@@ -43,7 +44,7 @@ def demo(
     per_class: Annotated[int, typer.Option(min=4, help="Scenes per class.")] = 30,
     engine: o.Engine = "auto",
 ) -> None:
-    """Draw scenes, train MG-CAP on 60 % of them, test it on the rest, save the model and predict with it.
+    """Draw scenes, train MG-CAP on 60 % of them, test it on the rest, predict, and map a real aerial scene.
 
     Example: mgcap demo --out demo-output
     """
@@ -53,6 +54,7 @@ def demo(
     from mgcap.data.folders import open_folder
     from mgcap.data.splits import make_split, write_split
     from mgcap.data.synthetic import CLASSES, write_scenes
+    from mgcap.evaluation.summary import evaluate_model
 
     start = time.monotonic()
     backbone = _backbone()
@@ -68,8 +70,8 @@ def demo(
     if model is None:
         model = SceneClassifier(backbone=backbone, engine=engine, seed=SEED, progress=bars)
         model.fit(training.paths, training.labels)
-        accuracy = model.score(testing.paths, testing.labels)
-        model.metrics_ |= {"test_accuracy": accuracy, "test_images": len(testing)}
+        summary = evaluate_model(model, testing, lambda i, error: None)
+        model.metrics_ |= {"test_accuracy": summary["mean"] / 100, "test_images": len(testing), "summary": summary}
         model.provenance_["data"] = {"root": "synthetic scenes", "images": len(folder), "classes": len(CLASSES)}
         model.save(path)
     else:
@@ -86,10 +88,65 @@ def demo(
     data.print(f"accuracy on {len(testing)} held-out scenes: {100 * model.metrics_['test_accuracy']:.2f} %")
     for row in rows:
         data.print(f"  {Path(str(row['path'])).name}: {row['class']} ({row['probability']})", markup=False)
-    named = (("scenes", scenes), ("split", out / "split.csv"), ("model", path), ("predictions", predictions))
+    mapped = _map_real_scene(out / "map", engine)
+    _report(out / "report.html", model, scenes, mapped)
+    named = [("scenes", scenes), ("split", out / "split.csv"), ("model", path), ("predictions", predictions)]
+    named += [("map", file) for file in (mapped.files if mapped else [])] + [("report", out / "report.html")]
     for name, where in named:
         data.print(f"{name}: {where}", markup=False)
-    data.print(f"done in {time.monotonic() - start:.0f} s; next: mgcap predict YOUR.jpg --model {path}", markup=False)
+    data.print(f"done in {time.monotonic() - start:.0f} s; next: mgcap predict YOUR.jpg, mgcap serve", markup=False)
+
+
+def _map_real_scene(out: Path, engine: str) -> Mapped | None:
+    """Map Kitsap County with the model that comes with the package; without network there is just no map."""
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.sample_scene import sample_scene
+    from mgcap.models import DEFAULT_MODEL
+
+    try:
+        from mgcap.geo.mapping import map_raster
+
+        scene = sample_scene(bars.say)
+        classifier = SceneClassifier.load(DEFAULT_MODEL, engine=engine, progress=bars)
+        start = time.monotonic()
+        mapped = map_raster(classifier, DEFAULT_MODEL, scene, out / "kitsap.gpkg", progress=bars)
+    except (WeightsError, ImportError) as error:
+        words.print(f"no map in this demo: {error}", markup=False)
+        return None
+    grid = mapped.plan.grid
+    data.print(
+        f"\nmap of a real scene, {grid.width} x {grid.height} pixels of Kitsap County at 0.3 m: "
+        f"{len(grid)} tiles in {time.monotonic() - start:.0f} s"
+    )
+    for k in mapped.areas.argsort()[::-1][:5]:
+        data.print(f"  {mapped.classes[k]}: {mapped.areas[k] / 10_000:.1f} ha", markup=False)
+    return mapped
+
+
+def _report(path: Path, model: SceneClassifier, scenes: Path, mapped: Mapped | None) -> None:
+    from mgcap.report.page import chart, in_words, write_page
+
+    summary = model.metrics_["summary"]
+    tables, charts = [], []
+    if mapped is not None:
+        order = [k for k in mapped.areas.argsort()[::-1] if mapped.areas[k] > 0]
+        rows = [[mapped.classes[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
+        tables = [{"title": "Kitsap County: area of each class", "columns": ["class", "hectares"], "rows": rows}]
+        charts = [chart("Kitsap County by the model ucmerced", next(f for f in mapped.files if f.suffix == ".png"))]
+    write_page(
+        path,
+        "MG-CAP: a demonstration",
+        f"{in_words(model.model_.config.model_dump(mode='json'))}; drawn scenes for training and test",
+        o.command_line(),
+        {"configuration": model.model_.config.model_dump(mode="json"), "provenance": model.provenance_},
+        headline=f"{summary['mean']:.2f} %",
+        headline_note=f"accuracy on {summary['test_images']} drawn scenes that training did not see",
+        tables=tables,
+        charts=charts,
+        summary=summary,
+        wrong=summary["wrong"],
+        root=scenes,
+    )
 
 
 def _reusable(path: Path, backbone: str, trained: int, tested: int) -> SceneClassifier | None:
@@ -101,4 +158,5 @@ def _reusable(path: Path, backbone: str, trained: int, tested: int) -> SceneClas
     except BundleError:
         return None
     same = model.provenance_.get("images") == trained and model.metrics_.get("test_images") == tested
+    same = same and "summary" in model.metrics_
     return model if same and model.model_.config.backbone == backbone else None
