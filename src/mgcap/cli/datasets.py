@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, data, guarded, words
+from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import ImageError
 
 app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
@@ -112,3 +112,22 @@ def synthetic(
     with bars("Drawing scenes", per_class * len(CLASSES)) as step:
         written = write_scenes(out, per_class, size, seed, step)
     words.print(f"{written} scenes of {len(CLASSES)} classes written to {out}")
+
+
+@app.command("kitsap")
+@guarded
+def kitsap(out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("kitsap.tif")) -> None:
+    """Fetch a real aerial scene to map: 5000 x 5000 pixels of Kitsap County, USA, at 0.3 m.
+
+    Example: mgcap datasets kitsap kitsap.tif
+    """
+    import shutil
+
+    from mgcap.assets import atomic_path
+    from mgcap.data.sample_scene import sample_scene
+
+    target = check_writable(out)
+    scene = sample_scene(bars.say)
+    with atomic_path(target) as temporary:
+        shutil.copyfile(scene, temporary)
+    data.print(str(target), markup=False)

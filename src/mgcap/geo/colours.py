@@ -11,7 +11,7 @@ _EXPECTED = (
     ("mobile", "#c03b83"), ("water|sea|lake|ocean|river", "#2b7bba"), ("harbo", "#08306b"), ("ferry|port$", "#3f5aa8"),
     ("beach|coast|sand|shore", "#f6e27f"), ("forest|wood", "#1b6e2d"), ("chaparral|shrub|wetland", "#8fae5d"),
     ("agri|farm|crop|field|orchard", "#b8d16b"), ("golf|park$|grass|meadow|pasture", "#7fd37f"),
-    ("baseball|stadium|playground|court", "#d9a066"), ("tennis", "#c1622e"),
+    ("tennis", "#c1622e"), ("baseball|stadium|playground|court", "#d9a066"),
     ("dense", "#8e1a1a"), ("medium", "#cf3f3f"), ("sparse", "#f2a0a0"),
     ("building|commercial|industrial", "#6d4a8d"), ("residential", "#d94f4f"), ("storage|tank", "#5f6b73"),
     ("parking", "#a7a7a7"), ("freeway|highway|road", "#4d4d4d"), ("intersection", "#7a5c3c"),
