@@ -29,6 +29,7 @@ from mgcap._version import __version__
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import MgcapError
 from mgcap.models import find_model, model_card
+from mgcap.progress import silent
 from mgcap.serve import answers
 from mgcap.serve.compute import Compute, answer_of
 from mgcap.serve.guard import Guard
@@ -42,8 +43,8 @@ PAGE = Path(__file__).parent / "page"
 MAP_CHUNK = 16
 
 Upload = Annotated[UploadFile, File(description="A JPEG, PNG, WebP or TIFF file.")]
-ModelName = Annotated[str | None, Form(description="Name of the model; by default the first.", max_length=200)]
-ClassName = Annotated[str | None, Form(description="Name of a class of the model.", max_length=200)]
+ModelName = Annotated[str, Form(description="Name of the model; by default the first.", max_length=200)]
+ClassName = Annotated[str, Form(description="Name of a class of the model.", max_length=200)]
 
 
 class Service:
@@ -67,7 +68,7 @@ class Service:
         waiting = Gauge("mgcap_waiting_jobs", "Jobs that wait for the computing thread", registry=self.registry)
         waiting.set_function(self.compute.waiting)
 
-    def model(self, name: str | None) -> str:
+    def model(self, name: str) -> str:
         """The name of a model that is there."""
         name = name or next(iter(self.models))
         if name not in self.models:
@@ -95,7 +96,9 @@ def load_models(names: Sequence[str | Path], **options: Any) -> dict[str, tuple[
         path = find_model(name)
         if path.stem in found:
             raise MgcapError(f"two models are called '{path.stem}'; rename one of the files")
-        found[path.stem] = path, SceneClassifier.load(path, **options)
+        classifier = SceneClassifier.load(path, **options)
+        classifier.progress = silent
+        found[path.stem] = path, classifier
     return found
 
 
@@ -224,7 +227,7 @@ def _add_work(app: FastAPI, service: Service) -> None:
     }
 
     @app.post("/api/predict", summary="What an image shows", responses=both)
-    async def predict(request: Request, file: Upload, model: ModelName = None) -> dict[str, Any]:
+    async def predict(request: Request, file: Upload, model: ModelName = "") -> dict[str, Any]:
         name = service.model(model)
         with tempfile.TemporaryDirectory(dir=service.folder) as folder:
             path = await save_upload(file, Path(folder), settings.max_megapixels)
@@ -234,7 +237,7 @@ def _add_work(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/explain", summary="Why an image is called what it is called", responses=both)
     async def explain(
-        request: Request, file: Upload, model: ModelName = None, target: ClassName = None, contrast: ClassName = None
+        request: Request, file: Upload, model: ModelName = "", target: ClassName = "", contrast: ClassName = ""
     ) -> dict[str, Any]:
         name = service.model(model)
         with tempfile.TemporaryDirectory(dir=service.folder) as folder:
@@ -251,10 +254,10 @@ def _add_work(app: FastAPI, service: Service) -> None:
     async def make_map(
         request: Request,
         file: Upload,
-        model: ModelName = None,
+        model: ModelName = "",
         overlap: Annotated[float, Form(ge=0, le=0.75, description="Of tiles, as part of their side.")] = 0.0,
-        tile: Annotated[str | None, Form(max_length=20, description="As 80m or 256px.")] = None,
-        bands: Annotated[str | None, Form(max_length=20, pattern=r"^$|^[0-9]+(,[0-9]+){0,2}$")] = None,
+        tile: Annotated[str, Form(max_length=20, description="As 80m or 256px.")] = "",
+        bands: Annotated[str, Form(max_length=20, pattern=r"^$|^[0-9]+(,[0-9]+){0,2}$", description="As 4,3,2.")] = "",
         scale: Annotated[str, Form(max_length=40, description="auto, percentiles or BLACK,WHITE.")] = "auto",
     ) -> dict[str, Any]:
         from mgcap.geo.mapping import map_raster
