@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgcap._version import __version__
 from mgcap.classifier import SceneClassifier
@@ -128,10 +129,10 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
     )
     app.state.service = service
     _add_errors(app)
-    _add_measuring(app, service)
     _add_pages(app, service)
     _add_work(app, service)
     app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Measure, service=service)
     return app
 
 
@@ -161,16 +162,24 @@ def _add_errors(app: FastAPI) -> None:
         return refusal_response(Refusal(500, "something went wrong on our side"))
 
 
-def _add_measuring(app: FastAPI, service: Service) -> None:
-    @app.middleware("http")
-    async def measure(request: Request, call_next: Any) -> Response:
+class Measure:
+    """ASGI middleware that counts requests and takes their time."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
         start = time.perf_counter()
-        response: Response = await call_next(request)
-        route = request.scope.get("route")
-        path = getattr(route, "path", "other")
-        service.requests.labels(path, response.status_code).inc()
-        service.seconds.labels(path).observe(time.perf_counter() - start)
-        return response
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                path = getattr(scope.get("route"), "path", "other")
+                self.service.requests.labels(path, message["status"]).inc()
+                self.service.seconds.labels(path).observe(time.perf_counter() - start)
+            await send(message)
+
+        await self.app(scope, receive, counted)
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
