@@ -33,7 +33,8 @@ MARGIN = 0.05
 #: The first zoom of a transformer.
 ZOOM = 0.8
 EPOCHS, BATCH = 6, 16
-RATE, TOP_RATE, TRANSFORMER_RATE = 1e-3, 1e-1, 1e-3
+#: Pooled rows have length one, so classifiers need a large rate (as Lin et al. 2015 take for bilinear networks).
+RATE, REDUCE_RATE, CLASSIFY_RATE, TRANSFORMER_RATE = 1e-3, 1e-2, 1.0, 5e-3
 
 
 class TransformerNetwork(nn.Module):
@@ -122,7 +123,8 @@ class Rtn:
         net = self.net
         return [
             {"params": list(net.backbone.parameters()), "lr": RATE},
-            {"params": [*net.reduce.parameters(), *net.classify.parameters()], "lr": TOP_RATE},
+            {"params": list(net.reduce.parameters()), "lr": REDUCE_RATE},
+            {"params": list(net.classify.parameters()), "lr": CLASSIFY_RATE},
             {"params": list(net.locate.parameters()), "lr": TRANSFORMER_RATE, "weight_decay": 0.0},
         ]
 
