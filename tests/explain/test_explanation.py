@@ -70,3 +70,12 @@ def test_classes_that_are_not_there(classifier: SceneClassifier) -> None:
     name = str(classifier.classes_[0])
     with pytest.raises(DataError, match="against itself"):
         explain_image(classifier, _image(), target=name, contrast=name)
+
+
+def test_a_large_image_is_explained_in_a_smaller_frame(
+    classifier: SceneClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mgcap.explain.explanation.LARGEST", 40)
+    found = classifier.explain(np.random.default_rng(0).random((80, 60, 3), dtype=np.float32))
+    assert found.image.shape == (40, 30, 3)
+    assert all(heat.shape == (40, 30) for heat in found.heat.values())

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+#: Longer side in pixels of the frame that heat maps are made in.
+LARGEST = 2048
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why an image was called what it was called.
@@ -116,7 +120,7 @@ def explain_image(
     model: MGCAP = classifier.model_
     config = model.config
     classes = tuple(str(name) for name in classifier.classes_)
-    image = to_tensor(item)[None].to(model.mean.device)
+    image = _not_too_large(to_tensor(item)[None]).to(model.mean.device)
     height, width = image.shape[-2:]
     features = all_features(model, image)
     chosen = None if target is None else class_index(classes, target)
@@ -179,6 +183,15 @@ def explain_image(
         granularity_heat=granularity_heat,
         heat=fused,
     )
+
+
+def _not_too_large(image: Tensor) -> Tensor:
+    """Shrink an image whose heat maps, one per rotation, would fill the memory; views are far smaller anyway."""
+    shrink = max(image.shape[-2:]) / LARGEST
+    if shrink <= 1:
+        return image
+    shape = [max(1, round(side / shrink)) for side in image.shape[-2:]]
+    return torch.nn.functional.interpolate(image, shape, mode="area")
 
 
 def _enlarged(heat: Tensor, size: int) -> Tensor:

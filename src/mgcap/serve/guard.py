@@ -85,7 +85,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get("content-length", "0")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit()):
             raise Refusal(400, "the length of the request is not a number")
         if int(length) > self.settings.max_bytes:
             raise Refusal(413, f"uploads may have {self.settings.max_megabytes:g} MB", Connection="close")
