@@ -105,7 +105,7 @@ def _list(found: list[Row], json_file: str | None) -> None:
         data.print(family, style="bold")
         for row in (row for row in found if row["family"] == family):
             lacks = f" [needs {', '.join(row['missing'])}: pip install 'mgcap[baselines]']" if row["missing"] else ""
-            data.print(f"  {row['name']:<18}{row['title']} ({row['source']}): {row['what']}{lacks}", markup=False)
+            data.print(f"  {row['name']:<20}{row['title']} ({row['source']}): {row['what']}{lacks}", markup=False)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
