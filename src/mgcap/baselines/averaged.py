@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
+from torch import Tensor
 
-from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import Layer, averaged
+from mgcap.baselines.softmax import ExactSoftmax
 from mgcap.data.stream import Item
-from mgcap.training.softmax import solve_head
 
 
-class AveragedSoftmax:
+class AveragedSoftmax(ExactSoftmax):
     """Averaged features and logistic regression, its strength chosen by cross-validation.
 
     Args:
@@ -23,22 +23,13 @@ class AveragedSoftmax:
     def __init__(self, tools: Tools, descriptor: Layer) -> None:
         self.tools, self.descriptor = tools, descriptor
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> AveragedSoftmax:
-        """Learn the softmax."""
-        self.classes, targets = np.unique(np.asarray(labels), return_inverse=True)
-        rows = self.tools.describe(self.descriptor, images)
-        self.head = solve_head(rows, targets.tolist(), len(self.classes))
-        return self
-
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        logits = self.tools.describe(self.descriptor, images) @ self.head.weight.T + self.head.bias
-        labels: Array = self.classes[logits.argmax(1).numpy()]
-        return labels
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """The averaged features."""
+        return self.tools.describe(self.descriptor, images)
 
     def parameters(self) -> int:
         """Numbers of network and softmax."""
-        return self.descriptor.numbers() + self.head.weight.numel() + self.head.bias.numel()
+        return self.descriptor.numbers() + self.head_numbers()
 
 
 def _register(name: str, title: str, backbone: str, layer: str) -> None:

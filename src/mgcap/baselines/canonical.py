@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
+from torch import Tensor
 
-from mgcap.baselines.method import About, Array, Tools, register
+from mgcap.baselines.method import About, Tools, register
+from mgcap.baselines.softmax import ExactSoftmax
 from mgcap.classifier import SceneClassifier
 from mgcap.data.stream import Item
 from mgcap.errors import ImageError
 from mgcap.evaluation.protocol import calibration_scenes
 from mgcap.training.extraction import Extractor
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
-from mgcap.training.softmax import LinearHead, solve_head
 
 
-class FrozenMgcap:
+class FrozenMgcap(ExactSoftmax):
     """MG-CAP with a frozen backbone and the exact head, through the feature cache.
 
     Args:
@@ -40,30 +39,22 @@ class FrozenMgcap:
             **config,
         )
 
-    def fit(self, images: Sequence[Item], labels: Sequence[str]) -> FrozenMgcap:
-        """Learn reduction and head."""
-        self.classes, targets = np.unique(np.asarray(labels), return_inverse=True)
-        self.model, _ = self.classifier.build_model(self.classifier.configuration(len(self.classes)))
+    def prepare(self, images: Sequence[Item], classes: int) -> None:
+        """Build the model and fit its reduction."""
+        self.model, _ = self.classifier.build_model(self.classifier.configuration(classes))
         self.engine = self.classifier.attach_engine(
             self.model, lambda: calibration_views(self.model, calibration_scenes())
         )
         if self.model.config.reduction == "pca":
             (self.model.reduction,) = fit_reductions(self.model, images, [range(len(images))], self.tools.seed)
-        self.head: LinearHead = solve_head(self._rows(images), targets.tolist(), len(self.classes))
-        return self
-
-    def predict(self, images: Sequence[Item]) -> Array:
-        """The label of each image."""
-        answers = (self._rows(images) @ self.head.weight.T + self.head.bias).argmax(1)
-        labels: Array = self.classes[answers.numpy()]
-        return labels
 
     def parameters(self) -> int:
         """Numbers of backbone, reduction and head."""
-        parts = [*self.model.backbones.parameters(), *self.model.reduction.buffers(), self.head.weight, self.head.bias]
-        return sum(part.numel() for part in parts)
+        parts = [*self.model.backbones.parameters(), *self.model.reduction.buffers()]
+        return sum(int(part.numel()) for part in parts) + self.head_numbers()
 
-    def _rows(self, images: Sequence[Item]) -> torch.Tensor:
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """MG-CAP's descriptors, by way of the cache."""
         extractor = Extractor(self.model, self.engine.mark, self.tools.cache)
 
         def stop(index: int, error: ImageError) -> None:

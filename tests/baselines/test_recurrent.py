@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mgcap.backbones import build_backbone
+from mgcap.baselines import recurrent
+from mgcap.baselines.method import Tools
+from mgcap.baselines.recurrent import Rtn, TransformerNetwork, ranking_loss
+from tests.baselines.shades import shades
+
+
+def test_ranking_wants_finer_scales_to_be_surer() -> None:
+    sure, unsure = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    targets = torch.tensor([0])
+    p = float(torch.sigmoid(torch.tensor(4.0)))
+    assert float(ranking_loss([unsure, sure, sure], targets)) == pytest.approx(0.05)
+    assert float(ranking_loss([sure, unsure, unsure], targets)) == pytest.approx(p - 0.5 + 0.05 + 0.05, rel=1e-5)
+
+
+def test_transformers_begin_with_a_zoom_and_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net = TransformerNetwork(build_backbone("alexnet", "conv2").eval(), 192, 3)
+    _, maps = net(torch.rand(2, 3, 64, 64))
+    assert len(maps) == 2 and torch.equal(maps[0][0], torch.tensor([[0.8, 0, 0], [0, 0.8, 0]]))
+    monkeypatch.setattr(recurrent, "BATCH", 3)
+    images, labels = shades(6)
+    method = Rtn(Tools(), "alexnet", "random", epochs=12).fit(images, labels)
+    for module in method.net.locate:
+        assert float((module.bias - torch.tensor([0.8, 0, 0, 0, 0.8, 0])).abs().max()) > 1e-4
+        assert bool(module.weight.any())
+    entropy, ranking = zip(*method.losses, strict=True)
+    assert entropy[-1] < entropy[0]
+    assert ranking[-1] < ranking[0]
+    assert set(method.predict(images)) <= set(labels)
