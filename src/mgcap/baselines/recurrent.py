@@ -24,6 +24,7 @@ from mgcap.baselines.method import About, Array, Tools, register, standard
 from mgcap.baselines.networks import NETWORKS, network, prepared
 from mgcap.baselines.training import train
 from mgcap.data.stream import Item
+from mgcap.engines.probe import fast_bf16
 from mgcap.head import signed_root
 
 SCALES = 3
@@ -44,11 +45,12 @@ class TransformerNetwork(nn.Module):
         backbone: From images to maps ``[B, C, h, w]``.
         width: Channels C.
         classes: How many.
+        bf16: Compute the backbone in bf16.
     """
 
-    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+    def __init__(self, backbone: nn.Module, width: int, classes: int, bf16: bool = False) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone, self.bf16 = backbone, bf16
         self.reduce = nn.Conv2d(width, CHANNELS, 1, bias=False)
         self.classify = nn.ModuleList([nn.Linear(CHANNELS**2, classes) for _ in range(SCALES)])
         self.locate = nn.ModuleList([nn.Linear(CHANNELS**2, 6) for _ in range(SCALES - 1)])
@@ -73,7 +75,9 @@ class TransformerNetwork(nn.Module):
 
     def pool(self, images: Tensor) -> Tensor:
         """Bilinear pooling: signed root and unit length."""
-        local = self.reduce(self.backbone(images)).flatten(2)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            local = self.reduce(self.backbone(images)).flatten(2)
+        local = local.float()
         return F.normalize(signed_root((local @ local.mT / local.shape[-1]).flatten(1)), dim=1)
 
 
@@ -107,7 +111,8 @@ class Rtn:
         with torch.inference_mode():
             width = trunk(torch.zeros(1, 3, 224, 224)).shape[1]
         torch.manual_seed(self.tools.seed)
-        self.net = TransformerNetwork(trunk, width, len(self.classes)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net = TransformerNetwork(trunk, width, len(self.classes), bf16=fast_bf16())
+        self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
         def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
             seen = dihedral(torch.stack([standard(images[i]) for i in batch]))[int(torch.randint(8, ()))]

@@ -122,6 +122,13 @@ def bf16_works() -> bool:
     return _try(os.environ.get(VARIABLE, ""), _BF16_CHILD) == 0
 
 
+def fast_bf16() -> bool:
+    """Whether this processor has instructions for bf16, and torch can use them; elsewhere it would be slow."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    return ("avx512_bf16" in flags or "amx_bf16" in flags) and bf16_works()
+
+
 def int8_verdict(again: bool = False, say: Callable[[str], None] = lambda line: None) -> Verdict:
     """The remembered verdict for this machine and these versions; the probe's, the first time or when asked ``again``.
 
