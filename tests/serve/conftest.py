@@ -10,7 +10,8 @@ import uvicorn
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
-from mgcap.serve.app import create_app, load_models
+from mgcap.serve.app import create_app
+from mgcap.serve.service import load_models
 from mgcap.serve.settings import Settings
 from tests.conftest import TINY
 

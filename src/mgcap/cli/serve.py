@@ -42,7 +42,8 @@ def serve(
     try:
         import uvicorn
 
-        from mgcap.serve.app import create_app, load_models
+        from mgcap.serve.app import create_app
+        from mgcap.serve.service import load_models
         from mgcap.serve.settings import Settings
     except ImportError as error:
         raise DataError("the service needs more packages: pip install 'mgcap[web]'") from error

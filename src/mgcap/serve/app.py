@@ -8,10 +8,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -20,21 +17,20 @@ from typing import Annotated, Any
 from fastapi import FastAPI, File, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, PlainTextResponse
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgcap._version import __version__
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import MgcapError
-from mgcap.models import find_model, model_card
-from mgcap.progress import silent
+from mgcap.models import model_card
 from mgcap.serve import answers
-from mgcap.serve.compute import Compute, answer_of
+from mgcap.serve.compute import answer_of
 from mgcap.serve.guard import Guard
 from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
+from mgcap.serve.service import Measure, Service
 from mgcap.serve.settings import Settings
 from mgcap.serve.uploads import save_upload
 
@@ -46,61 +42,6 @@ MAP_CHUNK = 16
 Upload = Annotated[UploadFile, File(description="A JPEG, PNG, WebP or TIFF file.")]
 ModelName = Annotated[str, Form(description="Name of the model; by default the first.", max_length=200)]
 ClassName = Annotated[str, Form(description="Name of a class of the model.", max_length=200)]
-
-
-class Service:
-    """What requests share: models, the computing thread, finished maps and counters."""
-
-    def __init__(self, models: dict[str, tuple[Path, SceneClassifier]], settings: Settings) -> None:
-        self.settings = settings
-        self.files = {name: path for name, (path, _) in models.items()}
-        self.models = {name: classifier for name, (_, classifier) in models.items()}
-        self.compute = Compute(self.models)
-        self.map_threads = ThreadPoolExecutor(2, "map")
-        self.stopping = threading.Event()
-        self.folder = Path(tempfile.mkdtemp(prefix="mgcap-serve-"))
-        self.maps: OrderedDict[str, Path] = OrderedDict()
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "mgcap_requests", "Requests by path and status", ["path", "status"], registry=self.registry
-        )
-        self.seconds = Histogram("mgcap_request_seconds", "Time to answer", ["path"], registry=self.registry)
-        self.images = Counter("mgcap_images", "Images classified", ["model"], registry=self.registry)
-        waiting = Gauge("mgcap_waiting_jobs", "Jobs that wait for the computing thread", registry=self.registry)
-        waiting.set_function(self.compute.waiting)
-
-    def model(self, name: str) -> str:
-        """The name of a model that is there."""
-        name = name or next(iter(self.models))
-        if name not in self.models:
-            raise Refusal(404, f"there is no model of that name; there are {', '.join(self.models)}")
-        return name
-
-    def keep_map(self, number: str, folder: Path) -> None:
-        """Let a map be downloaded, and forget the oldest."""
-        self.maps[number] = folder
-        while len(self.maps) > self.settings.kept_maps:
-            shutil.rmtree(self.maps.popitem(last=False)[1], ignore_errors=True)
-
-    def close(self) -> None:
-        """Finish and clean up."""
-        self.stopping.set()
-        self.map_threads.shutdown(wait=True)
-        self.compute.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def load_models(names: Sequence[str | Path], **options: Any) -> dict[str, tuple[Path, SceneClassifier]]:
-    """Models by the names that the service gives them: the stems of their files."""
-    found: dict[str, tuple[Path, SceneClassifier]] = {}
-    for name in names:
-        path = find_model(name)
-        if path.stem in found:
-            raise MgcapError(f"two models are called '{path.stem}'; rename one of the files")
-        classifier = SceneClassifier.load(path, **options)
-        classifier.progress = silent
-        found[path.stem] = path, classifier
-    return found
 
 
 def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settings | None = None) -> FastAPI:
@@ -160,26 +101,6 @@ def _add_errors(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         log.exception("a request failed", exc_info=error)
         return refusal_response(Refusal(500, "something went wrong on our side"))
-
-
-class Measure:
-    """ASGI middleware that counts requests and takes their time."""
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service = app, service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        start = time.perf_counter()
-
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                path = getattr(scope.get("route"), "path", "other")
-                self.service.requests.labels(path, message["status"]).inc()
-                self.service.seconds.labels(path).observe(time.perf_counter() - start)
-            await send(message)
-
-        await self.app(scope, receive, counted)
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
