@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 
 from mgcap.data.synthetic import CLASSES, draw_scene
+
+
+settings.register_profile("mgcap", deadline=None)  # how fast the machine is, is no property of the code
+settings.load_profile("mgcap")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mgcap.geo.grid import Grid, cells_in_tile
 
-sides = st.integers(1, 300)
+sides = st.integers(1, 120)
 
 
 @given(sides, sides, st.integers(1, 80), st.integers(1, 80), st.integers(1, 4))
