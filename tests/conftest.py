@@ -13,7 +13,6 @@ from PIL import Image
 
 from mgcap.data.synthetic import CLASSES, draw_scene
 
-
 settings.register_profile("mgcap", deadline=None)  # how fast the machine is, is no property of the code
 settings.load_profile("mgcap")
 
