@@ -6,6 +6,8 @@ import os
 import re
 import struct
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,9 @@ def read_image(path: str | Path) -> Tensor:
     Raises:
         ImageError: With one sentence that names the file.
     """
-    array = decode_image(path)
-    return torch.from_numpy(_rgb(array, Path(path))).permute(2, 0, 1).contiguous()
+    with _reading(Path(path)):
+        array = _rgb(_decode(Path(path)), Path(path))
+        return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
 def decode_image(path: str | Path) -> Array:
@@ -57,13 +60,19 @@ def decode_image(path: str | Path) -> Array:
     Raises:
         ImageError: With one sentence that names the file.
     """
-    path = Path(path)
+    with _reading(Path(path)):
+        return _decode(Path(path))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong with a file into one sentence."""
     if not path.is_file():
         raise ImageError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not an image")
     if path.stat().st_size == 0:
         raise ImageError(f"{path} is empty")
     try:
-        return _decode(path)
+        yield
     except ImageError:
         raise
     except (UnidentifiedImageError, tifffile.TiffFileError) as error:
@@ -145,7 +154,7 @@ def _rgb(array: Array, path: Path) -> Array:
     if not finite.any():
         raise ImageError(f"{path} has no finite pixel")
     values = np.where(finite, values, np.float32(0)).clip(min=0)
-    return values / np.float32(white_of(array))
+    return values / np.float32(_white(float(values.max()), array.dtype.kind == "f"))
 
 
 def white_of(array: Array) -> float:
@@ -154,7 +163,10 @@ def white_of(array: Array) -> float:
         return 255.0
     floating = array.dtype.kind == "f"
     finite = array[np.isfinite(array)] if floating else array
-    largest = max(0.0, float(finite.max())) if finite.size else 0.0
+    return _white(max(0.0, float(finite.max())) if finite.size else 0.0, floating)
+
+
+def _white(largest: float, floating: bool) -> float:
     if floating and largest <= 1:
         return 1.0
     return float(2 ** max(8, int(np.ceil(np.log2(largest + 1)))) - 1)

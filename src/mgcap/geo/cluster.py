@@ -38,18 +38,20 @@ def cluster_workers(address: str) -> Iterator[Workers]:
     except ImportError as error:
         raise MgcapError("--cluster needs Dask: pip install 'mgcap[cluster]'") from error
 
-    with dask.config.set(
-        {"distributed.scheduler.allowed-failures": RETRIES, "distributed.admin.log-format": "%(message)s"}
-    ):
+    with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES}):
         local = None
         kind, _, count = address.partition(":")
         if kind == "local":
             if not count.isdigit() or not 1 <= int(count) <= 256:
                 raise MgcapError(f"--cluster local:N takes a number of processes from 1 to 256, not '{address}'")
             threads = max(1, available_cores() // int(count))
-            os.environ.setdefault("MGCAP_THREADS", str(threads))  # workers inherit it
-            options = {"n_workers": int(count), "threads_per_worker": 1, "dashboard_address": None, "memory_limit": 0}
-            local = LocalCluster(**options)  # type: ignore[no-untyped-call]
+            local = LocalCluster(  # type: ignore[no-untyped-call]
+                n_workers=int(count),
+                threads_per_worker=1,
+                dashboard_address=None,
+                memory_limit=0,
+                env={"MGCAP_THREADS": os.environ.get("MGCAP_THREADS", str(threads))},
+            )
         elif kind not in ("tcp", "tls", "ws", "wss"):
             raise MgcapError(f"--cluster takes local:N or a scheduler as tcp://HOST:8786, not '{address}'")
         try:

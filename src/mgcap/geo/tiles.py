@@ -13,7 +13,7 @@ from torch import Tensor
 from mgcap.engines.pipeline import images_together, local_features, prefetch
 from mgcap.geo.plan import Plan
 from mgcap.geo.raster import open_raster, read_window, reading
-from mgcap.pooling import count_votes, running_winner
+from mgcap.pooling import canonical_max, count_votes
 
 if TYPE_CHECKING:
     from mgcap.model import MGCAP
@@ -40,8 +40,10 @@ def classify(model: MGCAP, batches: Iterator[tuple[list[int], Tensor]]) -> Itera
             continue
         matrices = [torch.cat(own, dim=1) for _, own in sorted(parts.items())]
         parts = {}
-        pooled = [own.amax(1) if model.config.rotation_pooling == "max" else own.mean(1) for own in matrices]
-        votes = count_votes(torch.stack([running_winner([own]) for own in matrices], 1), rotations).sum(1)
+        pooled, winners = (list(part) for part in zip(*map(canonical_max, matrices), strict=True))
+        if model.config.rotation_pooling != "max":
+            pooled = [own.mean(1) for own in matrices]
+        votes = count_votes(torch.stack(winners, 1), rotations).sum(1)
         logits = [model.head(model.descriptor_of(row[None]))[0] for row in torch.stack(pooled, 1)]  # each by itself
         angles = np.array(model.config.angles, np.float32)[votes.argmax(-1).cpu().numpy()]
         yield piece.indices, torch.stack(logits).double().softmax(1).float().cpu().numpy(), angles

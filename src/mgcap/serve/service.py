@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -33,7 +32,6 @@ class Service:
         self.models = {name: classifier for name, (_, classifier) in models.items()}
         self.compute = Compute(self.models)
         self.map_threads = ThreadPoolExecutor(2, "map")
-        self.stopping = threading.Event()
         self.folder = Path(tempfile.mkdtemp(prefix="mgcap-serve-"))
         self.maps: OrderedDict[str, Path] = OrderedDict()
         self.registry = CollectorRegistry()
@@ -60,7 +58,6 @@ class Service:
 
     def close(self) -> None:
         """Finish and clean up."""
-        self.stopping.set()
         self.map_threads.shutdown(wait=True)
         self.compute.close()
         shutil.rmtree(self.folder, ignore_errors=True)
