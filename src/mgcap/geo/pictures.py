@@ -48,8 +48,7 @@ def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, cl
 
 def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> None:
     """First the probability of the class that the map shows, then that of each class."""
-    own = np.take_along_axis(found.probabilities, found.classes.clip(0)[..., None].astype(np.int64), -1)
-    values = np.concatenate((own, found.probabilities), -1)
+    values = np.concatenate((found.probability[..., None], found.probabilities), -1)
     values[~found.has_data] = np.nan
     values = np.moveaxis(values, -1, 0).round(4).astype(np.float32)
     _write_cog(path, values, grid, place, float("nan"), ["probability", *classes], {}, None)

@@ -18,7 +18,7 @@ from mgcap.assets import atomic_path
 from mgcap.errors import RasterError
 from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.grid import Grid
-from mgcap.geo.raster import square_metres, to_degrees, to_ground
+from mgcap.geo.raster import plane_areas, square_metres, to_degrees, to_ground
 from mgcap.geo.votes import ClassMap
 
 Array = np.ndarray[Any, Any]
@@ -51,11 +51,7 @@ def cell_corners(grid: Grid, place: Place, cells: Array) -> Array:
 def cell_areas(grid: Grid, place: Place, cells: Array) -> Array:
     """Areas of cells: square metres on the ground, or square units of the raster if it does not say where it lies."""
     corners = cell_corners(grid, place, cells)
-    if place.crs is not None:
-        return square_metres(place.crs, corners)
-    x, y = corners[..., 0], corners[..., 1]
-    area: Array = np.abs((x * np.roll(y, -1, 1) - np.roll(x, -1, 1) * y).sum(1)) / 2
-    return area
+    return plane_areas(corners) if place.crs is None else square_metres(place.crs, corners)
 
 
 def polygon_tables(

@@ -222,8 +222,12 @@ def square_metres(crs: Any, corners: Array) -> Array:
     """Areas of polygons ``[n, m, 2]`` on the ground, by an equal-area projection."""
     flat = corners.reshape(-1, 2)
     x, y = _transformed(crs, "EPSG:6933", flat)
-    x, y = (v.reshape(corners.shape[:2]) for v in (x, y))
-    x, y = x - x[:, :1], y - y[:, :1]  # small differences of large numbers would lose digits
+    return plane_areas(np.stack((x, y), -1).reshape(corners.shape))
+
+
+def plane_areas(corners: Array) -> Array:
+    """Areas of polygons ``[n, m, 2]`` in the square of their own units."""
+    x, y = np.moveaxis(corners - corners[:, :1], -1, 0)  # small differences of large numbers would lose digits
     area: Array = np.abs((x * np.roll(y, -1, 1) - np.roll(x, -1, 1) * y).sum(1)) / 2
     return area
 

@@ -29,6 +29,13 @@ class ClassMap:
     angles: Array
 
     @property
+    def probability(self) -> Array:
+        """The probability ``[rows, columns]`` of the class that the map shows; NaN where there is no data."""
+        chosen = self.classes.clip(0)[..., None].astype(np.int64)
+        found: Array = np.take_along_axis(self.probabilities, chosen, -1)[..., 0]
+        return found
+
+    @property
     def has_data(self) -> Array:
         """Which cells show something."""
         found: Array = self.classes >= 0

@@ -102,7 +102,6 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
     from mgcap.geo.pictures import thinned
 
     grid, found = done.plan.grid, done.found
-    own = np.take_along_axis(found.probabilities, found.classes.clip(0)[..., None].astype(np.int64), -1)[..., 0]
     image, _ = thinned(Path(done.plan.raster), done.plan.look, MAP_SIDE)
     total = max(float(done.areas.sum()), 1e-9)
     return {
@@ -118,7 +117,7 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
             for name, colour, area in zip(done.classes, class_colours(done.classes), done.areas, strict=True)
         ],
         "cells": found.classes.ravel().tolist(),
-        "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in own.ravel()],
+        "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in found.probability.ravel()],
         "angles": [None if np.isnan(a) else round(float(a), 1) for a in found.angles.ravel()],
         "downloads": {file.name: f"/api/maps/{number}/{file.name}" for file in done.files},
     }
