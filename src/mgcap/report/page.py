@@ -36,10 +36,15 @@ def thumbnail(path: Path) -> str | None:
         pixels = read_image(path)
     except ImageError:
         return None
-    picture = Image.fromarray((pixels.permute(1, 2, 0).numpy() * 255).round().astype("uint8"))
-    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    return pixels_uri(pixels.permute(1, 2, 0).numpy(), THUMBNAIL_SIDE, 80)
+
+
+def pixels_uri(pixels: Any, side: int, quality: int) -> str:
+    """An image ``[h, w, 3]`` in [0, 1] as a data URI, its longer side at most so many pixels."""
+    picture = Image.fromarray((pixels * 255).round().astype("uint8"))
+    picture.thumbnail((side, side))
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=80)
+    picture.save(buffer, "JPEG", quality=quality)
     return data_uri("jpeg", buffer.getvalue())
 
 

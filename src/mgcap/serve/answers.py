@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from mgcap.explain.explanation import Explanation
-from mgcap.report.page import data_uri
+from mgcap.report.page import pixels_uri
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -37,11 +35,7 @@ def prediction(classes: Any, probabilities: Array) -> dict[str, Any]:
 
 def picture(pixels: Array, side: int = PICTURE_SIDE) -> str:
     """An image ``[h, w, 3]`` in [0, 1] as a data URI."""
-    image = Image.fromarray((pixels.clip(0, 1) * 255).round().astype(np.uint8))
-    image.thumbnail((side, side))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85)
-    return data_uri("jpeg", buffer.getvalue())
+    return pixels_uri(pixels.clip(0, 1), side, 85)
 
 
 def heated(pixels: Array, heat: Array) -> str:
