@@ -26,10 +26,13 @@ from mgcap.baselines.training import train
 from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
 from mgcap.engines import Engine
+from mgcap.engines.probe import fast_bf16
 
 #: The first layer that is trained.
 TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"}
-EPOCHS, BATCH = 8, 32
+#: Passes over the training images: each turn of an image twice, of the largest network once.
+EPOCHS = {"alexnet": 8, "googlenet": 8, "vgg16": 4}
+BATCH = 32
 #: Learning rates of the network and of the classifier on top; both fall by a cosine.
 RATE, TOP_RATE = 1e-3, 1e-2
 #: Turns of an image that the epochs go through.
@@ -84,14 +87,15 @@ class TrainedNetwork(SvmMethod):
         backbone: A name of :data:`TRAIN_FROM`.
         pairs: Weight of the metric term; 0 is plain fine-tuning.
         weights: ``imagenet``, or ``random`` for tests.
-        epochs: Passes over the training images.
+        epochs: Passes over the training images, if not those of :data:`EPOCHS`.
     """
 
     def __init__(
-        self, tools: Tools, backbone: str, pairs: float, weights: str = "imagenet", epochs: int = EPOCHS
+        self, tools: Tools, backbone: str, pairs: float, weights: str = "imagenet", epochs: int | None = None
     ) -> None:
         super().__init__(tools)
-        self.backbone, self.pairs, self.epochs = backbone, pairs, epochs
+        self.backbone, self.pairs, self.epochs = backbone, pairs, epochs or EPOCHS[backbone]
+        self.bf16 = fast_bf16()
         whole = network(backbone, NETWORKS[backbone][1], weights)
         self.lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
         engine = open_frozen(self.lower, backbone, tools.engine)
@@ -129,8 +133,9 @@ class TrainedNetwork(SvmMethod):
 
     def _features(self, images: Sequence[Item], turn: int) -> Tensor:
         seen = self.tools.describe(self.turns[turn], images).reshape(len(images), *self.shape)
-        out: Tensor = self.upper(seen.contiguous(memory_format=torch.channels_last)).mean((-2, -1))
-        return out
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            out: Tensor = self.upper(seen.contiguous(memory_format=torch.channels_last))
+        return out.float().mean((-2, -1))
 
 
 def _register(backbone: str, pairs: float) -> None:
@@ -142,7 +147,7 @@ def _register(backbone: str, pairs: float) -> None:
             title=f"D-CNN, {title}" if pairs else f"{title} + SVM, fine-tuned",
             family="deep, fine-tuned",
             source="Cheng et al. 2018",
-            what=f"trained from {first} on for {EPOCHS} epochs by cross-entropy"
+            what=f"trained from {first} on for {EPOCHS[backbone]} epochs by cross-entropy"
             + (f" and {pairs:g} times the pairs' term" if pairs else "")
             + "; lower layers frozen; linear SVM on averaged features",
             published=f"D-CNN with {short}" if pairs else f"{short}+SVM",

@@ -1,9 +1,11 @@
-"""MSCP: covariances of several layers stacked on each other, and their logarithms (He et al. 2018).
+"""MSCP: the covariance of several layers stacked on each other, and its logarithm (He et al. 2018).
 
-Maps of three layers are averaged down to the smallest one, groups of neighbouring channels are averaged so that the
-matrix stays small, every channel is brought to mean zero and variance one over the image, and the logarithm of the
-covariance of all channels goes to a linear SVM. With MRA the image is seen at three resolutions; where the paper leaves
-open how they are joined, we average the logarithms.
+Maps of three layers before their activation are brought to the size of the smallest one, neighbouring channels are
+averaged until each layer has 80 (AlexNet) or 130 (VGG-16), every channel is scaled to unit length over the image, and
+the logarithm of the covariance of all channels, with a strong ridge, goes to a linear SVM that compares classes in
+pairs. All of that is as in the authors' program, but for the last group of a layer, which there takes whatever
+channels are left over and here is as large as the others. With MRA the image is seen at three resolutions; where the
+paper leaves open which and how they are joined, we average the logarithms.
 """
 
 from __future__ import annotations
@@ -18,74 +20,78 @@ from torch import Tensor, nn
 from mgcap import spectral
 from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import NETWORKS, PUBLISHED, network, prepared
-from mgcap.baselines.svm import DescriptorSvm
+from mgcap.baselines.svm import SvmMethod, pairwise_svm
 from mgcap.data.cache import Recipe
+from mgcap.data.stream import Item
 from mgcap.embedding import covariance
+from mgcap.engines.probe import fast_bf16
 from mgcap.engines.torch import fold_batch_norms
 from mgcap.head import to_vector
 
-#: The layers, and how many neighbouring channels are averaged.
+#: The layers, and to how many channels each is averaged.
 LAYERS = {
-    "alexnet": (("conv3", "conv4", "conv5"), 4),
-    "vgg16": (("conv3_3", "conv4_3", "conv5_3"), 4),
+    "alexnet": (("conv3", "conv4", "conv5"), 80),
+    "vgg16": (("conv3_3", "conv4_3", "conv5_3"), 130),
 }
+#: What is added to the diagonal of the covariance; the channels' variances are below one over the number of positions.
+RIDGE = 0.005
 #: Sides of the image in pixels: one, or those of the multiresolution form.
 ONE_RESOLUTION, RESOLUTIONS = (224,), (160, 224, 320)
 
 
-def stacked(maps: Sequence[Tensor], together: int) -> Tensor:
-    """Maps of several layers ``[B, C_i, h_i, w_i]`` as channels ``[B, C, N]`` of the smallest grid, standardised."""
+def stacked(maps: Sequence[Tensor], channels: int) -> Tensor:
+    """Maps of several layers ``[B, C_i, h_i, w_i]`` as channels ``[B, C, N]`` of the smallest grid, of unit length."""
     side = min(m.shape[-1] for m in maps)
     parts = []
     for m in maps:
-        small = F.adaptive_avg_pool2d(m, side).flatten(2)
-        parts.append(small.reshape(len(m), -1, together, side * side).mean(2))
-    channels = torch.cat(parts, dim=1)
-    centred = channels - channels.mean(-1, keepdim=True)
-    return F.normalize(centred, dim=-1) * side  # variance one: the length is the root of the number of positions
+        small = F.interpolate(m, (side, side), mode="bilinear", antialias=True).flatten(2)
+        parts.append(F.adaptive_avg_pool1d(small.mT, channels).mT)
+    return F.normalize(torch.cat(parts, dim=1), dim=-1)
 
 
 class StackedCovariance:
-    """The logarithm of the covariance of stacked layers, averaged over resolutions.
+    """The logarithm of the covariance of stacked layers.
 
     Args:
         backbone: A name of :data:`LAYERS`.
-        resolutions: Sides of the image in pixels.
+        side: Of the image in pixels.
         weights: ``imagenet``, or ``random`` for tests.
+        bf16: Compute the layers in bf16.
     """
 
-    def __init__(self, backbone: str, resolutions: Sequence[int] = ONE_RESOLUTION, weights: str = "imagenet") -> None:
-        self.backbone, self.resolutions, self.weights = backbone, tuple(resolutions), weights
-        self.layers, self.together = LAYERS[backbone]
+    def __init__(self, backbone: str, side: int = 224, weights: str = "imagenet", bf16: bool = False) -> None:
+        self.backbone, self.side, self.weights, self.bf16 = backbone, side, weights, bf16
+        self.layers, self.channels = LAYERS[backbone]
         self.recipe: Recipe = {
             "kind": "stacked covariance",
             "backbone": backbone,
             "layers": list(self.layers),
-            "together": self.together,
-            "resolutions": list(resolutions),
+            "channels": self.channels,
+            "ridge": RIDGE,
+            "side": side,
             "weights": weights,
+            "bf16": bf16,
             "torch": torch.__version__,
         }
 
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        total: list[Tensor] = []
-        for side in self.resolutions:
-            seen = prepared(images, self.backbone, side)
-            parts = [self._logarithms(some) for some in torch.split(seen, 8)]
-            total.append(torch.cat(parts))
-        return torch.stack(total).mean(0)
+        seen = prepared(images, self.backbone, self.side)
+        return torch.cat([self._logarithms(some) for some in torch.split(seen, 8)])
 
     def _logarithms(self, seen: Tensor) -> Tensor:
         maps = []
         x = seen.contiguous(memory_format=torch.channels_last)
-        for name, step in _opened(self.backbone, self.layers[-1], self.weights).items():
-            x = step[0](x)
-            if name in self.layers:
-                maps.append(x)
-            x = step[1](x)
-        return to_vector(spectral.matrix_log(covariance(stacked(maps, self.together))))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+            for name, (convolution, rest) in _opened(self.backbone, self.layers[-1], self.weights).items():
+                x = convolution(x)
+                if name in self.layers:
+                    maps.append(x.to(torch.float32, copy=True))  # activations work in place
+                x = rest(x)
+        matrix = covariance(stacked(maps, self.channels), ridge=0, unbiased=True)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(RIDGE)
+        return to_vector(spectral.matrix_log(matrix))
 
     def numbers(self) -> int:
         """Parameters of the network."""
@@ -93,39 +99,59 @@ class StackedCovariance:
         return sum(p.numel() for step in steps for p in step.parameters())
 
 
+class StackedCovarianceSvm(SvmMethod):
+    """Logarithms of stacked covariances, averaged over resolutions, and a linear SVM on them as they are.
+
+    Args:
+        tools: What methods share.
+        backbone: A name of :data:`LAYERS`.
+        resolutions: Sides of the image in pixels.
+        weights: ``imagenet``, or ``random`` for tests.
+    """
+
+    def __init__(
+        self, tools: Tools, backbone: str, resolutions: Sequence[int] = ONE_RESOLUTION, weights: str = "imagenet"
+    ) -> None:
+        super().__init__(tools, pairwise_svm)
+        self.views = [StackedCovariance(backbone, side, weights, fast_bf16()) for side in resolutions]
+
+    def rows(self, images: Sequence[Item]) -> Tensor:
+        """The averaged logarithms."""
+        return torch.stack([self.tools.describe(view, images) for view in self.views]).mean(0)
+
+    def numbers(self) -> int:
+        """Those of the network."""
+        return self.views[0].numbers()
+
+
 @cache
 def _opened(backbone: str, layer: str, weights: str) -> dict[str, nn.ModuleList]:
-    """Each layer in two parts: with its activation, and what pools behind it."""
+    """Each layer in two parts: its convolution, and what comes behind it."""
     found = fold_batch_norms(network(backbone, layer, weights))
     steps = {}
     for name, modules in found.steps():  # type: ignore[operator]
         parts = list(modules.children())
-        steps[name] = nn.ModuleList([nn.Sequential(*parts[:2]), nn.Sequential(*parts[2:])])
+        steps[name] = nn.ModuleList([parts[0], nn.Sequential(*parts[1:])])
     return steps
 
 
 def _register(backbone: str, resolutions: Sequence[int]) -> None:
     title, _ = NETWORKS[backbone]
-    layers, together = LAYERS[backbone]
+    layers, channels = LAYERS[backbone]
     several = len(resolutions) > 1
-
-    def make(tools: Tools) -> DescriptorSvm:
-        descriptor = StackedCovariance(backbone, resolutions)
-        return DescriptorSvm(tools, descriptor, frozen=descriptor.numbers())
-
     register(
         About(
             name=f"mscp{'-mra' if several else ''}-{backbone}",
             title=f"MSCP{'+MRA' if several else ''}, {title}",
             family="deep, frozen",
             source="He et al. 2018",
-            what=f"log-covariance of {', '.join(layers)}, {together} channels averaged together"
+            what=f"log-covariance of {', '.join(layers)}, averaged to {channels} channels each"
             + (f", images of {', '.join(map(str, resolutions))} pixels" if several else "")
             + "; linear SVM",
             published=f"MSCP{'+MRA' if several else ''} with {PUBLISHED[backbone]}",
             needs=(f"weights:{backbone}",),
         ),
-        make,
+        lambda tools: StackedCovarianceSvm(tools, backbone, resolutions),
     )
 
 

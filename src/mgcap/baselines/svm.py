@@ -24,6 +24,13 @@ def linear_svm(seed: int) -> Any:
     return LinearSVC(C=LINEAR_COST, random_state=seed, max_iter=5000)
 
 
+def pairwise_svm(seed: int) -> Any:
+    """One linear machine for each pair of classes."""
+    from sklearn.svm import SVC
+
+    return SVC(C=LINEAR_COST, kernel="linear", random_state=seed)
+
+
 def kernel_svm(seed: int) -> Any:
     """Machines with a Gaussian kernel on standardised descriptors."""
     from sklearn.pipeline import make_pipeline
