@@ -24,6 +24,7 @@ def test_transformers_begin_with_a_zoom_and_move(monkeypatch: pytest.MonkeyPatch
     _, maps = net(torch.rand(2, 3, 64, 64))
     assert len(maps) == 2 and torch.equal(maps[0][0], torch.tensor([[0.8, 0, 0], [0, 0.8, 0]]))
     monkeypatch.setattr(recurrent, "BATCH", 3)
+    monkeypatch.setattr(recurrent, "FIRST_STRENGTH", 10.0)  # begin unsure, so that there is something to learn
     images, labels = shades(6)
     method = Rtn(Tools(), "alexnet", "random", epochs=12).fit(images, labels)
     for module in method.net.locate:
@@ -33,3 +34,11 @@ def test_transformers_begin_with_a_zoom_and_move(monkeypatch: pytest.MonkeyPatch
     assert entropy[-1] < entropy[0]
     assert ranking[-1] < ranking[0]
     assert set(method.predict(images)) <= set(labels)
+
+
+def test_training_begins_with_principal_channels_and_solved_classifiers() -> None:
+    images, labels = shades(6)
+    method = Rtn(Tools(), "alexnet", "random", epochs=0).fit(images, labels)
+    kept = method.net.reduce.weight.flatten(1)
+    torch.testing.assert_close(kept @ kept.T, torch.eye(len(kept)), atol=1e-4, rtol=0)
+    assert method.predict(images).tolist() == labels
