@@ -28,7 +28,7 @@ def test_transformers_begin_with_a_zoom_and_move(monkeypatch: pytest.MonkeyPatch
     images, labels = shades(6)
     method = Rtn(Tools(), "alexnet", "random", epochs=12).fit(images, labels)
     for module in method.net.locate:
-        assert float((module.bias - torch.tensor([0.8, 0, 0, 0, 0.8, 0])).abs().max()) > 1e-4
+        assert float((module.bias.detach() - torch.tensor([0.8, 0, 0, 0, 0.8, 0])).abs().max()) > 1e-4
         assert bool(module.weight.any())
     entropy, ranking = zip(*method.losses, strict=True)
     assert entropy[-1] < entropy[0]

@@ -26,7 +26,7 @@ def test_mscp_is_the_logarithm_of_the_covariance() -> None:
     network = build_backbone("alexnet", "conv5").eval()
     x, maps = prepared(IMAGES[:1], "alexnet"), []
     with torch.inference_mode():
-        for module in network.features:
+        for module in network.features:  # type: ignore[union-attr]
             x = module(x)
             if isinstance(module, torch.nn.Conv2d):
                 maps.append(x.clone())

@@ -33,8 +33,9 @@ TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"
 #: Passes over the training images: each turn of an image twice, of the largest network once.
 EPOCHS = {"alexnet": 8, "googlenet": 8, "vgg16": 4}
 BATCH = 32
-#: Learning rates of the network and of the classifier on top; both fall by a cosine.
-RATE, TOP_RATE = 1e-3, 1e-2
+#: Learning rates of the network and of the classifier on top; both fall by a cosine. Chosen with AlexNet on 420 of the
+#: training images of one split of UC Merced: 94.3 %, against 91.4 with a fifth and a tenth of them.
+RATE, TOP_RATE = 5e-3, 1e-1
 #: Turns of an image that the epochs go through.
 TURNS = 4
 #: D-CNN: weight of the pairs, and the two margins.
