@@ -16,6 +16,8 @@ def test_a_table_a_report_and_json(scenes: Path, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())["methods"]
     assert {row["name"] for row in found} == {"colour", "gist"} and all(len(row["runs"]) == 2 for row in found)
     assert len(list(csv.DictReader((out / "methods.csv").open()))) == 2
+    runs = [(row["method"], row["split"]) for row in csv.DictReader((out / "runs.csv").open())]
+    assert runs == [("colour", "0"), ("colour", "1"), ("gist", "0"), ("gist", "1")]
     page = (out / "report.html").read_text()
     assert "All methods" in page and "http" not in page.replace("http://www.w3.org", "")
     assert (out / "cost.png").stat().st_size > 10_000

@@ -26,7 +26,7 @@ from mgcap.engines.probe import available_cores
 from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.evaluation.speed import peak_memory_mib
-from mgcap.files import write_json
+from mgcap.files import write_json, write_rows
 from mgcap.progress import Progress, silent
 
 #: Images whose labelling is timed.
@@ -58,6 +58,12 @@ class Job:
     def runs(self) -> list[Row]:
         """The runs that are done."""
         return [run for number in range(len(self.splits)) if (run := read_run(self.file(number)))]
+
+    def table(self) -> list[Row]:
+        """The runs that are done as rows: which one, and what was measured."""
+        runs = ((number, read_run(self.file(number))) for number in range(len(self.splits)))
+        kept = ((number, run) for number, run in runs if run)
+        return [{"method": self.name, "split": number, **run, "wrong": len(run["wrong"])} for number, run in kept]
 
 
 class Comparison:
@@ -117,6 +123,7 @@ class Comparison:
                 accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in job.runs())
                 self.progress.say(f"{job.name}: {error or accuracies}")
                 step(1)
+        write_rows(self.out / "runs.csv", [row for job in self.jobs for row in job.table()])
         rows = [self._row(job) for job in self.jobs]
         rows.sort(key=lambda row: -(row["mean"] if row["mean"] is not None else -1.0))
         add_significance(rows, len(self.splits[0].test) / len(self.splits[0].train))
