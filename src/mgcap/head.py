@@ -1,4 +1,4 @@
-r"""From a symmetric matrix to the classifier's input (Eq. 1).
+r"""From a symmetric matrix to the classifier's input (Eq. 1), and from its probabilities to names.
 
 The upper triangle with its off-diagonal entries times :math:`\sqrt2` is an isometry: inner products of the vectors
 are inner products of the matrices, with half the weights.
@@ -7,10 +7,15 @@ are inner products of the matrices, with half the weights.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+Array = np.ndarray[Any, Any]
 
 
 def vector_length(side: int, kind: str = "triangle") -> int:
@@ -61,3 +66,9 @@ def descriptor_vector(matrix: Tensor, kind: str = "triangle", root: bool = False
     """What the head sees: the vector, its signed root if asked for, at length one."""
     vector = to_vector(matrix, kind)
     return F.normalize(signed_root(vector) if root else vector, dim=-1)
+
+
+def likeliest(classes: Sequence[str] | Array, probabilities: Array, count: int = 5) -> list[tuple[str, float]]:
+    """The most probable classes, the first first; of equal ones the one that is listed first."""
+    order = np.argsort(-probabilities, kind="stable")[:count]
+    return [(str(classes[k]), float(probabilities[k])) for k in order]

@@ -14,6 +14,7 @@ from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import DataError, unknown_class
 from mgcap.explain.geometry import Box, crop_box, to_image_frame
 from mgcap.explain.heat import METHODS, feature_gradients, heat_map
+from mgcap.head import likeliest
 from mgcap.model import MGCAP, SAMPLED_VIEWS
 from mgcap.pooling import count_votes
 
@@ -69,8 +70,7 @@ class Explanation:
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes."""
-        order = np.argsort(-self.probabilities, kind="stable")[:count]
-        return [(self.classes[i], float(self.probabilities[i])) for i in order]
+        return likeliest(self.classes, self.probabilities, count)
 
     def figure(self) -> Figure:
         """All of it on one page, see :mod:`mgcap.explain.figures`."""

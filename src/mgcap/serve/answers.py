@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.explain.explanation import Explanation
+from mgcap.head import likeliest
 from mgcap.report.page import pixels_uri
 
 if TYPE_CHECKING:
@@ -21,15 +22,9 @@ PICTURE_SIDE, MAP_SIDE = 512, 1400
 HEAT = 0.65
 
 
-def top_classes(classes: Any, probabilities: Array, count: int = 5) -> list[dict[str, Any]]:
-    """The likeliest classes."""
-    order = np.argsort(-probabilities, kind="stable")[:count]
-    return [{"class": str(classes[k]), "probability": round(float(probabilities[k]), 6)} for k in order]
-
-
-def prediction(classes: Any, probabilities: Array) -> dict[str, Any]:
-    """Class, probability and the likeliest five."""
-    top = top_classes(classes, probabilities)
+def prediction(classes: Any, probabilities: Array, count: int = 5) -> dict[str, Any]:
+    """Class, probability and the likeliest ones."""
+    top = [{"class": name, "probability": round(p, 6)} for name, p in likeliest(classes, probabilities, count)]
     return {**top[0], "top": top}
 
 
