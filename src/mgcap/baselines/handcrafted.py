@@ -7,6 +7,7 @@ patterns of 8 neighbours; Gabor energies at 4 scales and 8 orientations, average
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import torch
@@ -79,6 +80,7 @@ class Gist:
         return torch.cat(found, dim=1)
 
 
+@cache
 def gabor_bank(side: int) -> Tensor:
     """Transfer functions ``[scales * orientations, side, side]``: Gaussians in the frequency plane.
 
