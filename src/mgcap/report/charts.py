@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mgcap.assets import atomic_path
 
@@ -95,28 +99,74 @@ def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
     save_figure(figure, path)
 
 
-def cost_chart(rows: list[Row], path: Path) -> None:
-    """Accuracy of methods against the time that an image takes, a colour for each family."""
-    from matplotlib.ticker import FuncFormatter
+#: Accuracies that an axis names, as far as they are needed.
+ACCURACY_TICKS = (0, 20, 40, 50, 60, 70, 80, 85, 90, 93, 95, 96, 97, 98, 99, 99.5, 100)
+#: What is added to an error in percent, so that an error of none has a place on a logarithmic axis.
+NO_ERROR = 0.25
 
-    figure = new_figure(9, 5.5)
+
+def cost_chart(rows: list[Row], path: Path) -> None:
+    """Accuracy of methods against the time that an image takes, a colour for each family; errors on a log scale."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    figure = new_figure(10, 6.5)
     axes = figure.subplots()
+    axes.set_xscale("log")
+    axes.set_yscale(
+        "function",
+        functions=(
+            lambda accuracy: -np.log10(np.maximum(100 + NO_ERROR - accuracy, 1e-3)),
+            lambda place: 100 + NO_ERROR - 10.0 ** (-place),
+        ),
+    )
+    labels = []
     for colour, family in zip(COLOURS, dict.fromkeys(row["family"] for row in rows), strict=False):
         own = [row for row in rows if row["family"] == family]
         x, y = [row["predict_ms"] for row in own], [row["mean"] for row in own]
-        axes.errorbar(x, y, [row["std"] or 0 for row in own], fmt="o", capsize=3, color=colour, label=family)
-        for row in own:
-            place = (row["predict_ms"], row["mean"])
-            axes.annotate(row["name"], place, (6, 4), textcoords="offset points", fontsize=7, color=colour)
-    axes.set_xscale("log")
-    plain = FuncFormatter(lambda value, _: f"{value:g}")
-    axes.xaxis.set_major_formatter(plain)
-    axes.xaxis.set_minor_formatter(plain)
-    axes.tick_params(which="minor", labelsize=7)
+        axes.errorbar(
+            x, y, [row["std"] or 0 for row in own], fmt="o", capsize=2, elinewidth=1, color=colour, label=family
+        )
+        labels += [(row["name"], (row["predict_ms"], row["mean"]), colour) for row in own]
+    lowest, highest = (f(row["mean"] for row in rows) for f in (min, max))
+    ticks = [tick for tick in ACCURACY_TICKS if lowest - 10 <= tick <= highest + 0.6]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="milliseconds per image", ylabel="accuracy, %")
+    axes.grid(axis="y", alpha=0.3)
     axes.legend(frameon=False, loc="lower right")
     axes.spines[["top", "right"]].set_visible(False)
+    place_labels(axes, labels)
     save_figure(figure, path)
+
+
+def place_labels(axes: Axes, labels: list[tuple[str, tuple[float, float], str]], size: float = 7) -> None:
+    """Write names (text, place, colour) beside their points, each where it covers the least of the others."""
+    figure = axes.get_figure()
+    assert figure is not None
+    figure.draw_without_rendering()  # type: ignore[union-attr]
+    points = axes.transData.transform([place for _, place, _ in labels]) * 72 / figure.dpi
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
+    for (text, place, colour), (x, y) in zip(labels, points, strict=True):
+        width, height = 0.58 * size * len(text), 1.1 * size
+        best, offset = math.inf, (0.0, 0.0)
+        for far in (1, 2, 3):
+            for dx in (7, -7 - width, -width / 2):
+                for dy in (-height / 2, 4 * far, -height - 4 * far):
+                    box = (x + dx, y + dy, x + dx + width, y + dy + height)
+                    cost = sum(_shared(box, other) for other in taken) + far
+                    if cost < best:
+                        best, offset, own = cost, (dx, dy), box
+        taken.append(own)
+        axes.annotate(text, place, offset, textcoords="offset points", fontsize=size, color=colour)
+
+
+def _shared(one: Sequence[float], other: Sequence[float]) -> float:
+    """The area that two boxes (left, bottom, right, top) have in common."""
+    width, height = (min(one[k + 2], other[k + 2]) - max(one[k], other[k]) for k in (0, 1))
+    return max(width, 0.0) * max(height, 0.0)
 
 
 def course_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Path]:
