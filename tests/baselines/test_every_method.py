@@ -14,6 +14,7 @@ from mgcap.data.synthetic import draw_scene
 
 NAMES = ["colour", "colour-rbf", "lbp", "gist", "sift-bovw", "sift-spm", "sift-llc"]
 NAMES += ["alexnet-svm", "alexnet-bovw", "mscp-alexnet", "alexnet-tuned-svm", "dcnn-alexnet"]
+NAMES += ["mscp-mra-alexnet", "gap-resnet50", "isqrt-cov"]
 
 
 @pytest.mark.parametrize("name", NAMES)

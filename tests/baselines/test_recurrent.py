@@ -42,3 +42,12 @@ def test_training_begins_with_principal_channels_and_solved_classifiers() -> Non
     kept = method.net.reduce.weight.flatten(1)
     torch.testing.assert_close(kept @ kept.T, torch.eye(len(kept)), atol=1e-4, rtol=0)
     assert method.predict(images).tolist() == labels
+
+
+def test_a_class_with_one_image_and_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent, "FIRST_STRENGTH", 10.0)
+    images, labels = shades(5)
+    methods = [Rtn(Tools(), "alexnet", "random", epochs=1).fit(images, labels) for _ in range(2)]
+    assert labels.count("light") == 1
+    assert methods[0].losses == methods[1].losses
+    assert methods[0].predict(images).tolist() == methods[1].predict(images).tolist()
