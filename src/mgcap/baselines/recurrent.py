@@ -7,8 +7,8 @@ class, :math:`[p_s(y) - p_{s+1}(y) + m]_+`. The answer is the mean of the three.
 
 The paper does not say how training begins. Here, as is usual with bilinear pooling, the channels are reduced to the
 principal ones of the pretrained network at first, the classifier of each scale is solved on its features, and then all
-is trained together; from random weights it did not learn in the few passes that a CPU allows. The paper trains VGG-16
-on GPUs; on a CPU AlexNet is the network to take.
+is trained together. The transformers move slowly: at fifty times their rate they threw a network off within twenty
+steps. The paper trains VGG-16 on GPUs; on a CPU AlexNet is the network to take.
 """
 
 from __future__ import annotations
