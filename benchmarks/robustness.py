@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from common import write_rows
@@ -127,16 +128,21 @@ def main() -> None:
         print(f"{name:28s} upright {own[0]:6.2f}  mean {sum(own) / len(own):6.2f}  worst {min(own):6.2f}")
     write_rows(args.csv, rows)
     if args.png:
-        figure = new_figure(8, 4)
-        axes = figure.subplots()
-        for colour, name in zip(COLOURS, heads, strict=False):
-            own = [row for row in rows if row["method"] == name]
-            axes.plot([r["angle"] for r in own], [r["accuracy"] for r in own], "o-", color=colour, label=name)
-        axes.set(xlabel="degrees that the test images are turned by", ylabel="accuracy, %")
-        axes.set_xticks(range(0, 361, 45))
-        axes.legend(frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-        save_figure(figure, args.png)
+        draw(rows, args.png)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """A line for each method."""
+    figure = new_figure(8, 4.3)
+    axes = figure.subplots()
+    for colour, name in zip(COLOURS, dict.fromkeys(row["method"] for row in rows), strict=False):
+        own = [(float(row["angle"]), float(row["accuracy"])) for row in rows if row["method"] == name]
+        axes.plot(*zip(*own, strict=True), "o-", color=colour, label=name)
+    axes.set(xlabel="degrees that the test images are turned by", ylabel="accuracy, %")
+    axes.set_xticks(range(0, 361, 45))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":
