@@ -55,15 +55,14 @@ class Job:
         """Where a run is kept."""
         return self.out / "runs" / f"{self.name}-{run:02d}.json"
 
-    def runs(self) -> list[Row]:
-        """The runs that are done."""
-        return [run for number in range(len(self.splits)) if (run := read_run(self.file(number)))]
+    def runs(self) -> dict[int, Row]:
+        """The runs that are done, by their numbers."""
+        found = {number: read_run(self.file(number)) for number in range(len(self.splits))}
+        return {number: run for number, run in found.items() if run}
 
     def table(self) -> list[Row]:
         """The runs that are done as rows: which one, and what was measured."""
-        runs = ((number, read_run(self.file(number))) for number in range(len(self.splits)))
-        kept = ((number, run) for number, run in runs if run)
-        return [{"method": self.name, "split": number, **run, "wrong": len(run["wrong"])} for number, run in kept]
+        return [{"method": self.name, "split": n, **run, "wrong": len(run["wrong"])} for n, run in self.runs().items()]
 
 
 class Comparison:
@@ -120,7 +119,7 @@ class Comparison:
             write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
         with self.progress("Methods", len(self.jobs)) as step:
             for job, error in self._processes():
-                accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in job.runs())
+                accuracies = ", ".join(f"{run['accuracy']:.2f}" for run in job.runs().values())
                 self.progress.say(f"{job.name}: {error or accuracies}")
                 step(1)
         write_rows(self.out / "runs.csv", [row for job in self.jobs for row in job.table()])
@@ -163,7 +162,7 @@ class Comparison:
 
     def _row(self, job: Job) -> Row:
         about: About = self.about[job.name]
-        runs = job.runs()
+        runs = list(job.runs().values())
         complete = len(runs) == len(self.splits)
         accuracies = [run["accuracy"] for run in runs]
         row: Row = {

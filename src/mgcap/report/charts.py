@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,16 +150,20 @@ def place_labels(axes: Axes, labels: list[tuple[str, tuple[float, float], str]],
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
     for (text, place, colour), (x, y) in zip(labels, points, strict=True):
         width, height = 0.58 * size * len(text), 1.1 * size
-        best, offset = math.inf, (0.0, 0.0)
-        for far in (1, 2, 3):
-            for dx in (7, -7 - width, -width / 2):
-                for dy in (-height / 2, 4 * far, -height - 4 * far):
-                    box = (x + dx, y + dy, x + dx + width, y + dy + height)
-                    cost = sum(_shared(box, other) for other in taken) + far
-                    if cost < best:
-                        best, offset, own = cost, (dx, dy), box
-        taken.append(own)
-        axes.annotate(text, place, offset, textcoords="offset points", fontsize=size, color=colour)
+        candidates = [
+            (far, dx, dy)
+            for far in (1, 2, 3)
+            for dx in (7, -7 - width, -width / 2)
+            for dy in (-height / 2, 4 * far, -height - 4 * far)
+        ]
+        boxes = [(x + dx, y + dy, x + dx + width, y + dy + height) for _, dx, dy in candidates]
+        costs = [
+            far + sum(_shared(box, other) for other in taken)
+            for (far, _, _), box in zip(candidates, boxes, strict=True)
+        ]
+        best = costs.index(min(costs))
+        taken.append(boxes[best])
+        axes.annotate(text, place, candidates[best][1:], textcoords="offset points", fontsize=size, color=colour)
 
 
 def _shared(one: Sequence[float], other: Sequence[float]) -> float:
