@@ -29,6 +29,7 @@ from mgcap.baselines.training import train
 from mgcap.data.stream import Item
 from mgcap.engines.probe import fast_bf16
 from mgcap.head import signed_root
+from mgcap.reduction import FeatureMoments
 from mgcap.training.softmax import solve_head
 
 SCALES = 3
@@ -141,9 +142,11 @@ class Rtn:
         """The principal channels, and classifiers of the scales as they are before training."""
         net = self.net
         some = torch.randperm(len(images))[:REDUCED_FROM].tolist()
-        local = torch.cat([net.backbone(seen).flatten(2).mT.flatten(0, 1) for seen in self._seen(images, some)])
-        principal = torch.linalg.eigh(torch.cov(local.T.double())).eigenvectors[:, -CHANNELS:]
-        net.reduce.weight.copy_(principal.T[..., None, None])
+        moments = FeatureMoments(net.reduce.in_channels)
+        for seen in self._seen(images, some):
+            moments.add(net.backbone(seen).flatten(2))
+        _, axes = moments.principal_axes(CHANNELS)
+        net.reduce.weight.copy_(axes[..., None, None])
         rows = [torch.stack(net.pools(seen)[0]) for seen in self._seen(images, range(len(images)))]
         for module, own in zip(net.classify, torch.cat(rows, dim=1), strict=True):
             head = solve_head(own, targets.tolist(), len(self.classes), [FIRST_STRENGTH])
