@@ -162,6 +162,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if found.course is not None:
             self.provenance_["finetune"] = recipe.model_dump(mode="json")
             self.metrics_["epochs"] = found.course.epochs
+            if found.temperature is not None:
+                self.metrics_["temperature"] = found.temperature
         elif self.cv_accuracy_ is not None:
             self.metrics_["cross_validated_head_accuracy_on_training_images"] = self.cv_accuracy_
         if found.held_out is not None:

@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from mgcap.evaluation.metrics import expected_calibration_error, fit_temperature, score, wilson_interval
+from mgcap.evaluation.metrics import expected_calibration_error, score, wilson_interval
 
 
 def test_known_numbers() -> None:
@@ -31,20 +29,6 @@ def test_calibration_error_by_hand() -> None:
     probabilities = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
     # two sure ones, one of them wrong: |0.9 - 0.5|; two unsure ones, both right: |0.6 - 1|
     assert expected_calibration_error(probabilities, torch.tensor([0, 1, 0, 0])) == pytest.approx(40)
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.floats(0.2, 5))
-def test_the_temperature_is_found_again(temperature: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = 3 * torch.randn(4000, 5, generator=generator).double()
-    targets = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    assert fit_temperature(logits * temperature, targets) == pytest.approx(temperature, rel=0.1)
-
-
-def test_perfect_logits_have_a_finite_temperature() -> None:
-    temperature = fit_temperature(torch.eye(3) * 10, torch.arange(3))
-    assert 0 < temperature < 1
 
 
 def test_the_interval_of_a_share() -> None:

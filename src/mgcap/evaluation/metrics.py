@@ -30,22 +30,6 @@ class Scores:
     confusion: tuple[tuple[int, ...], ...]  #: [truth][prediction]
 
 
-def fit_temperature(logits: Tensor, targets: Tensor) -> float:
-    """The temperature that minimises the cross-entropy of logits / temperature on held-out images (Guo et al. 2017)."""
-    logits = logits.double()
-    log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([log_t], max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimiser.zero_grad()
-        value = F.cross_entropy(logits / log_t.exp(), targets)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return float(log_t.detach().clamp(-5, 5).exp())
-
-
 def expected_calibration_error(probabilities: Tensor, targets: Tensor, bins: int = ECE_BINS) -> float:
     """Mean distance between confidence and accuracy over bins of confidence, in percent."""
     confidence, labels = probabilities.double().max(1)

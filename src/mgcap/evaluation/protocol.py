@@ -24,7 +24,7 @@ from mgcap.data.splits import Split, write_split
 from mgcap.data.stream import Item
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import DataError, ImageError
-from mgcap.evaluation.metrics import fit_temperature, score
+from mgcap.evaluation.metrics import score
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.evaluation.summary import Run, mistakes, summarise
 from mgcap.files import write_json
@@ -35,6 +35,7 @@ from mgcap.training.extraction import Extractor, Variant
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
 from mgcap.training.recipe import Finetune
 from mgcap.training.softmax import HeadSolver
+from mgcap.training.temperature import fit_temperature
 
 
 def calibration_scenes() -> list[Item]:

@@ -90,9 +90,9 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
         raise DataError("none of the images could be read")
     targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
     logits = torch.from_numpy(probabilities).clamp_min(1e-300).log()
-    return asdict(score(logits, targets, len(known))) | {
-        "ece_calibrated": None,
-        "temperature": None,
+    temperature = classifier.metrics_.get("temperature")  # the model's probabilities are with it, if there is one
+    scores = asdict(score(logits * (temperature or 1), targets, len(known), temperature or 1))
+    return (scores if temperature else scores | {"ece_calibrated": None, "temperature": None}) | {
         "train_images": classifier.provenance_.get("images"),
         "test_images": len(kept),
         "engine": classifier.engine_.name,

@@ -27,6 +27,7 @@ from mgcap.training.gradient_cache import Trunk
 from mgcap.training.recipe import Finetune
 from mgcap.training.sgd_head import train_head
 from mgcap.training.softmax import HeadSolver
+from mgcap.training.temperature import cool
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -58,6 +59,7 @@ class Outcome:
     cv_accuracy: float | None = None
     held_out: Tensor | None = None  #: probabilities of images that were held out
     course: Course | None = None
+    temperature: float | None = None  #: by which the head was cooled
 
 
 def frozen_stage(
@@ -189,11 +191,14 @@ def both_stages(
         tuner.resume()
         classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
     course = _run(tuner, fabric)
-    probabilities = tuner.validation_probabilities() if watched else None
+    temperature, probabilities = None, None
+    if watched:
+        found = tuner.validation_probabilities()
+        temperature, probabilities = cool(model, found, torch.as_tensor(watching.targets))
     # the head has learnt fp32 features and int8 would change some labels, so that is for those who ask for it
     views = (lambda: calibration_views(model, training.items, classifier.seed)) if classifier.engine != "auto" else None
     engine = classifier.attach_engine(model, views)
-    return Outcome(kept, skipped, engine, held_out=probabilities, course=course)
+    return Outcome(kept, skipped, engine, held_out=probabilities, course=course, temperature=temperature)
 
 
 def _run(tuner: Finetuner, fabric: Fabric) -> Course:
