@@ -1,4 +1,4 @@
-"""Random crops and flips of training images (the paper's, below Eq. 28).
+"""Random crops, flips and colours of training images (the paper has the first two, below Eq. 28).
 
 Every draw comes from a generator of its own, made from the seed, the epoch and the number of the image. So it depends
 neither on the order of the images nor on the process that looks at them, and a run that was killed goes on with the
@@ -8,6 +8,7 @@ same crops as one that was not.
 from __future__ import annotations
 
 import numpy as np
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -24,10 +25,34 @@ def random_angle(seed: tuple[int, ...]) -> float:
     return float(np.random.default_rng((*seed, 1)).uniform(0, 360))
 
 
+def random_colour(image: Tensor, strength: float, rng: np.random.Generator) -> Tensor:
+    """Change brightness, contrast, saturation and the balance of the channels, by factors within 1 +- strength."""
+    brightness, contrast, saturation, *balance = (1 + strength * rng.uniform(-1, 1, 6)).tolist()
+    image = image * image.new_tensor(balance)[:, None, None].mul(brightness)
+    grey = image.mean(0, keepdim=True)
+    image = grey + saturation * (image - grey)
+    middle = image.mean()
+    changed: Tensor = middle + contrast * (image - middle)
+    return changed.clamp(0, 1)
+
+
+def mix(image: Tensor, other: Tensor, share: float) -> Tensor:
+    """So much of an image and the rest of another, which is brought to its size (mixup, Zhang et al. 2018)."""
+    if other.shape != image.shape:
+        other = F.interpolate(other[None], image.shape[-2:], mode="bilinear", antialias=True)[0]
+    return share * image + (1 - share) * other
+
+
 def augment(
-    image: Tensor, *, seed: tuple[int, ...], crop: float = 1.0, horizontal: bool = True, vertical: bool = False
+    image: Tensor,
+    *,
+    seed: tuple[int, ...],
+    crop: float = 1.0,
+    horizontal: bool = True,
+    vertical: bool = False,
+    colour: float = 0.0,
 ) -> Tensor:
-    """A random part of an image, perhaps mirrored.
+    """A random part of an image, perhaps mirrored and in other colours.
 
     Args:
         image: ``[3, H, W]``.
@@ -35,8 +60,10 @@ def augment(
         crop: Which share of each side is kept.
         horizontal: Mirror left and right every other time.
         vertical: Mirror top and bottom every other time.
+        colour: See :func:`random_colour`.
     """
     rng = np.random.default_rng(seed)
     image = random_crop(image, crop, rng)
     flips = [axis for axis, wanted in ((-1, horizontal), (-2, vertical)) if rng.random() < 0.5 and wanted]
-    return image.flip(flips) if flips else image
+    image = image.flip(flips) if flips else image
+    return random_colour(image, colour, rng) if colour else image

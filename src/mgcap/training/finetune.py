@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.data.augmentation import augment, random_angle
+from mgcap.data.augmentation import augment, mix, random_angle
 from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, to_tensor
 from mgcap.engines.pipeline import prefetch
@@ -177,18 +177,48 @@ class Finetuner:
                 batch = order[start : start + size]
                 own = own_part(batch)
                 if self.keeper is not None:
-                    yield batch, self.keeper.read([self.items[i] for i in own], epoch % self.recipe.copies)
+                    yield batch, self._kept(self.keeper, own, epoch)
                 else:
                     yield batch, list(pool.map(lambda i: self._image(i, epoch), own))
 
+    def _kept(self, keeper: ViewKeeper, members: Sequence[int], epoch: int) -> Tensor:
+        copy = epoch % self.recipe.copies
+        views = keeper.read([self.items[i] for i in members], copy)
+        if self.recipe.mixup and len(members):
+            others, shares = self._partners(members, epoch)
+            mixed = keeper.read([self.items[i] for i in others], copy)
+            views.lerp_(mixed, (1 - shares).float().view(-1, *[1] * (views.dim() - 1)))
+        return views
+
     def _image(self, index: int, epoch: int) -> tuple[Tensor, float]:
-        return self.augmented(self.items[index], (self.seed, epoch, index))
+        image, angle = self.augmented(self.items[index], (self.seed, epoch, index))
+        if self.recipe.mixup:
+            (other,), shares = self._partners([index], epoch)
+            image = mix(image, self.augmented(self.items[other], (self.seed, epoch, index, 3))[0], float(shares[0]))
+        return image, angle
+
+    def _partners(self, members: Sequence[int], epoch: int) -> tuple[list[int], Tensor]:
+        """For each image that which it is mixed with, and how much of the first there is: at least half."""
+        others, shares = [], []
+        for index in members:
+            rng = np.random.default_rng([self.seed, epoch, index, 4])
+            others.append(int(rng.integers(len(self.items))))
+            share = rng.beta(self.recipe.mixup, self.recipe.mixup)
+            shares.append(max(share, 1 - share))
+        return others, torch.tensor(shares, dtype=torch.float64)
 
     def augmented(self, item: Item, seed: tuple[int, ...]) -> tuple[Tensor, float]:
         """An image with random crop and flips, and the angle that its rotations begin at."""
         r = self.recipe
         crop = self.model.config.field_of_view if r.crop is None else r.crop
-        image = augment(to_tensor(item), seed=seed, crop=crop, horizontal=r.horizontal_flip, vertical=r.vertical_flip)
+        image = augment(
+            to_tensor(item),
+            seed=seed,
+            crop=crop,
+            horizontal=r.horizontal_flip,
+            vertical=r.vertical_flip,
+            colour=r.colour,
+        )
         return image, random_angle(seed) if r.random_angle else 0.0
 
     def _views(self, found: Seen, cropped: bool) -> Views:
@@ -203,7 +233,9 @@ class Finetuner:
         lr = recipe.rate(course.epoch + course.step / batches)
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["scale"]
-        targets = self.targets[list(own_part(batch))].to(self.device)
+        own = list(own_part(batch))
+        targets = self.targets[own].to(self.device)
+        mixed = self._partners(own, course.epoch) if recipe.mixup else None
         whole = self.weights[self.targets[batch].to(self.device)].sum()  # all processes divide by the same
         metrics = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser.zero_grad(set_to_none=True)
@@ -212,7 +244,7 @@ class Finetuner:
                 self.model,
                 self._views(found, cropped=True),
                 self.trunk,
-                lambda logits: self._loss(logits, targets) / whole,
+                lambda logits: self._loss(logits, targets, mixed) / whole,
                 self.chunk,
                 self.fabric.autocast,
                 self._granularities(),
@@ -237,9 +269,16 @@ class Finetuner:
         rng = np.random.default_rng([self.seed, self.course.epoch, self.course.step, 2])
         return sorted(rng.permutation(count)[:wanted].tolist())
 
-    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def _loss(self, logits: Tensor, targets: Tensor, mixed: tuple[list[int], Tensor] | None = None) -> Tensor:
+        each = self._losses(logits, targets)
+        if mixed is None:
+            return each.sum()
+        others, shares = self.targets[mixed[0]].to(self.device), mixed[1].to(each)
+        return (shares * each + (1 - shares) * self._losses(logits, others)).sum()
+
+    def _losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         each = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.recipe.label_smoothing)
-        return (each * self.weights[targets]).sum()
+        return each * self.weights[targets]
 
     # after an epoch
 

@@ -56,6 +56,8 @@ class ViewKeeper:
             "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",
         }
         changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip", "random_angle"})
+        if recipe.colour:
+            changes["colour"] = recipe.colour
         self.stores: list[RowStore] = [
             cache.store({**shared, "copy": copy, **(changes if copy else {})}) for copy in range(recipe.copies)
         ]

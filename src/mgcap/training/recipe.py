@@ -34,6 +34,9 @@ class Finetune(BaseModel):
         granularities_a_step: Look at so many of the granularities in each step, chosen at random; all by default. The
             finished model looks at all; needs one network for all granularities.
         crop: Share of each side that a random crop keeps; by default the field of view of the configuration.
+        colour: Change brightness, contrast, saturation and balance of the channels, each by at most this share.
+        mixup: Mix each image, or its kept views, with another one and their labels likewise, in a proportion that is
+            drawn from Beta(mixup, mixup); 0 mixes nothing.
         random_angle: Begin the rotations of an image at a random angle, not at 0.
         class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
         validation: Share of the training images that are held out to watch.
@@ -66,6 +69,8 @@ class Finetune(BaseModel):
     horizontal_flip: bool = True
     vertical_flip: bool = False
     random_angle: bool = False
+    colour: Share = 0.0
+    mixup: Annotated[float, Field(ge=0, le=10)] = 0.0
     label_smoothing: Share = 0.0
     class_weights: Literal["none", "auto"] | dict[str, Annotated[float, Field(ge=0)]] = "none"
     validation: Share = 0.0
