@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from mgcap import MGCAP, Finetune, MGCAPConfig
 from mgcap.data.cache import FeatureCache
 from mgcap.errors import ImageError
-from mgcap.training.gradient_cache import KeptViews, SampledViews, Trunk, logits_of
+from mgcap.training.gradient_cache import SampledViews, Trunk, logits_of
 from mgcap.training.kept_views import ViewKeeper
 
 IMAGES = [torch.rand(3, 70, 64, generator=torch.Generator().manual_seed(k)) for k in range(3)]
@@ -35,13 +36,13 @@ def test_what_is_kept_gives_the_same_logits(backbone: str, first: str, every: in
     model, trunk, keeper = _keeper(backbone, first, tmp_path)
     keeper.fill(IMAGES)
     assert keeper.every == every
-    kept = logits_of(model, KeptViews(keeper.read(IMAGES, 0)), trunk, 8)
+    kept = logits_of(model, keeper.views(keeper.read(IMAGES, 0)), trunk, 8)
     torch.testing.assert_close(
         kept, logits_of(model, SampledViews(model, IMAGES, trunk), trunk, 8), rtol=1e-2, atol=1e-3
     )
     rows = sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors"))
-    size = keeper.shape[0] * keeper.shape[1] * keeper.shape[2] * (-(-keeper.shape[3] // every)) ** 2
-    assert rows == pytest.approx(2 * 3 * size, rel=0.05)
+    assert keeper.shape[-1] == -(-keeper.size[-1] // every)
+    assert rows == pytest.approx(2 * 3 * math.prod(keeper.shape), rel=0.05)
 
 
 def test_copies_are_augmented_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,6 @@ from mgcap.progress import Progress, silent
 from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
 from mgcap.training.distributed import Exchange, own_part, processes, rank, total, wait_for_all
 from mgcap.training.gradient_cache import (
-    KeptViews,
     SampledViews,
     Trunk,
     Views,
@@ -223,7 +222,8 @@ class Finetuner:
 
     def _views(self, found: Seen, cropped: bool) -> Views:
         if isinstance(found, Tensor):
-            return KeptViews(found.to(self.device).clone())
+            assert self.keeper is not None
+            return self.keeper.views(found)
         images, angles = [image for image, _ in found], [angle for _, angle in found]
         view = 1.0 if cropped else None
         return SampledViews(self.model, images, self.trunk, view, self.fabric.autocast, angles)

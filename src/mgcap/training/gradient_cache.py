@@ -105,17 +105,28 @@ class SampledViews:
 
 
 class KeptViews:
-    """Views that were seen through the frozen layers before: ``[B, S, R, C, h, w]``."""
+    """Views that were seen through the frozen layers before.
 
-    def __init__(self, kept: Tensor) -> None:
-        self.kept = kept
+    Args:
+        kept: ``[B, S, R, C, h, w]``, whole or thinned.
+        size: Height and width of a whole view; where ``kept`` is smaller, it is every other row and column, the trained
+            layers look at no others, and zeros stand in for these.
+    """
+
+    def __init__(self, kept: Tensor, size: tuple[int, int]) -> None:
+        self.kept, self.size = kept, size
 
     def __len__(self) -> int:
         return len(self.kept)
 
     def at(self, granularity: int, first: int, count: int) -> Tensor:
         """See :class:`Views`."""
-        return self.kept[:, granularity, first : first + count].flatten(0, 1)
+        thin = self.kept[:, granularity, first : first + count].flatten(0, 1)
+        if thin.shape[-2:] == self.size:
+            return thin
+        whole = thin.new_zeros(*thin.shape[:2], *self.size)
+        whole[..., ::2, ::2] = thin
+        return whole
 
 
 def _pieces(

@@ -12,7 +12,7 @@ from mgcap.data.cache import FeatureCache, RowStore, content_key
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
 from mgcap.model import MGCAP
-from mgcap.training.gradient_cache import Autocast, SampledViews, Trunk
+from mgcap.training.gradient_cache import Autocast, KeptViews, SampledViews, Trunk
 from mgcap.training.recipe import Finetune
 from mgcap.weights import state_hash
 
@@ -63,8 +63,10 @@ class ViewKeeper:
         ]
         with torch.no_grad():
             seen = trunk.frozen[0](torch.zeros(1, 3, config.size, config.size, device=model.mean.device))
-        self.shape = (len(config.granularities), config.rotations, *seen.shape[1:])
+        self.size: tuple[int, int] = (seen.shape[2], seen.shape[3])
         self.every = _positions_that_count(trunk.trained[0], seen)
+        thin = seen[..., :: self.every, :: self.every]
+        self.shape = (len(config.granularities), config.rotations, *thin.shape[1:])
 
     def fill(self, items: Sequence[Item], on_step: Callable[[int], None] = lambda n: None) -> None:
         """Compute what is missing for these images."""
@@ -92,12 +94,14 @@ class ViewKeeper:
             store.refresh()
 
     def read(self, items: Sequence[Item], copy: int) -> Tensor:
-        """``[B, S, R, C, h, w]`` of images that :meth:`fill` has seen."""
-        whole = torch.zeros(len(items), *self.shape)
-        if items:
-            kept = whole[..., :: self.every, :: self.every]
-            kept.copy_(self.stores[copy].read([self._key(item) for item in items]).view(kept.shape))
-        return whole
+        """``[B, S, R, C, h, w]``, thinned, of images that :meth:`fill` has seen."""
+        if not items:
+            return torch.zeros(0, *self.shape)
+        return self.stores[copy].read([self._key(item) for item in items]).view(len(items), *self.shape)
+
+    def views(self, read: Tensor) -> KeptViews:
+        """What the trained layers see of images that were read."""
+        return KeptViews(read.to(self.model.mean.device), self.size)
 
     @staticmethod
     def _key(item: Item) -> bytes:
