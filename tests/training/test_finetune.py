@@ -201,7 +201,7 @@ def test_mixed_images_are_learnt_with_mixed_labels() -> None:
     model = _model(field_of_view=1.0)
     plain = copy.deepcopy(model).eval()
     tuner = _tuner(model, recipe, seed=3)
-    others, shares = tuner._partners(range(6), 0)
+    others, shares = tuner.feed.partners(range(6), 0)
     assert len(set(others)) > 1 and bool((shares >= 0.5).all()) and bool((shares < 1).all())
     share = shares.float()[:, None]
     labels = F.one_hot(torch.tensor(TARGETS), 3).float()
@@ -210,16 +210,3 @@ def test_mixed_images_are_learnt_with_mixed_labels() -> None:
     expected = -(labels * plain(images).log_softmax(1)).sum(1).mean()
     course = tuner.run()
     assert course.steps[0]["loss"] == pytest.approx(expected.item(), rel=1e-4)
-
-
-def test_kept_views_are_mixed_too() -> None:
-    """With all of an AlexNet frozen but its last layer, views of mixed images are mixed views before it."""
-    recipe = Finetune(epochs=1, batch=6, lr=0.05, mixup=0.4, train_from="conv5", copies=1)
-    tuner = _tuner(_model(), recipe, seed=3)
-    tuner._fill()
-    ((batch, views),) = tuner._batches(0, 0)
-    assert isinstance(views, torch.Tensor) and tuner.keeper is not None
-    others, shares = tuner._partners(batch, 0)
-    own, theirs = (tuner.keeper.read([tuner.items[i] for i in some], 0) for some in (batch, others))
-    for i, share in enumerate(shares.tolist()):
-        assert torch.allclose(views[i], share * own[i] + (1 - share) * theirs[i], atol=1e-5)

@@ -7,8 +7,7 @@ happened, and several processes walk through the same batches, each with its par
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,34 +18,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.data.augmentation import augment, mix, random_angle
 from mgcap.data.cache import FeatureCache
-from mgcap.data.stream import Item, to_tensor
+from mgcap.data.stream import Item
 from mgcap.engines.pipeline import prefetch
 from mgcap.engines.torch import keep_freed_memory
 from mgcap.files import write_rows
 from mgcap.model import MGCAP
 from mgcap.progress import Progress, silent
 from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
-from mgcap.training.distributed import Exchange, own_part, processes, rank, total, wait_for_all
-from mgcap.training.gradient_cache import (
-    SampledViews,
-    Trunk,
-    Views,
-    choose_chunk,
-    gradient_step,
-    logits_of,
-)
-from mgcap.training.kept_views import ViewKeeper
+from mgcap.training.distributed import Exchange, own_part, rank, total
+from mgcap.training.feed import Feed
+from mgcap.training.gradient_cache import Trunk, Views, choose_chunk, gradient_step, logits_of
 from mgcap.training.recipe import Finetune
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Row = dict[str, Any]
-
-#: Images with the angle that their rotations begin at, or views through the frozen layers.
-Seen = list[tuple[Tensor, float]] | Tensor
 
 
 @dataclass
@@ -117,10 +105,7 @@ class Finetuner:
         self.average = [p.detach().clone() for p in self.parameters] if recipe.ema else None
         self.best: list[Tensor] | None = None
         self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
-        self.keeper = None
-        if recipe.copies:
-            cache = cache or FeatureCache(memory=True)
-            self.keeper = ViewKeeper(model, self.trunk, recipe, cache, self.augmented, fabric.autocast)
+        self.feed = Feed(model, self.trunk, recipe, items, seed, cache, fabric.autocast)
         self.course = Course()
         self._saved = time.monotonic()
 
@@ -132,7 +117,7 @@ class Finetuner:
     def run(self) -> Course:
         """Train until the end; the model then has the best, the averaged or the last weights."""
         course, recipe = self.course, self.recipe
-        self._fill()
+        self.feed.fill(self.validation[0], self.progress)
         batches = -(-len(self.items) // recipe.batch)
         if len(self.validation[0]) and self.best is None:
             loss, accuracy = self._watch()
@@ -140,7 +125,7 @@ class Finetuner:
         while not course.stopped(recipe):
             with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
                 advance(course.step)
-                with closing(prefetch(self._batches(course.epoch, course.step))) as upcoming:
+                with closing(prefetch(self.feed.batches(course.epoch, course.step))) as upcoming:
                     for batch, views in upcoming:
                         self._step(batch, views, batches)
                         advance(1)
@@ -151,98 +136,23 @@ class Finetuner:
         self.model.requires_grad_(False)
         return course
 
-    def _fill(self) -> None:
-        """Run the frozen layers once over all images, if what they give is kept; every process does its part."""
-        if self.keeper is None:
-            return
-        items = own_part([*self.items, *self.validation[0]])
-        with self.progress("Views through the frozen layers", self.recipe.copies * len(items)) as step:
-            self.keeper.fill(items, step)
-        if processes() == 1:
-            return
-        wait_for_all()
-        self.keeper.refresh()
-        with self.progress("Views of other processes", None):
-            self.keeper.fill([*self.items, *self.validation[0]])  # all there already, if processes share a disk
-
     # one step
 
-    def _batches(self, epoch: int, first: int) -> Iterator[tuple[list[int], Seen]]:
-        """Batches of an epoch from a step on: the numbers of all their images, and this process's images or views."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items)).tolist()
-        size = self.recipe.batch
-        with ThreadPoolExecutor(2) as pool:
-            for start in range(first * size, len(order), size):
-                batch = order[start : start + size]
-                own = own_part(batch)
-                if self.keeper is not None:
-                    yield batch, self._kept(self.keeper, own, epoch)
-                else:
-                    yield batch, list(pool.map(lambda i: self._image(i, epoch), own))
-
-    def _kept(self, keeper: ViewKeeper, members: Sequence[int], epoch: int) -> Tensor:
-        copy = epoch % self.recipe.copies
-        views = keeper.read([self.items[i] for i in members], copy)
-        if self.recipe.mixup and len(members):
-            others, shares = self._partners(members, epoch)
-            mixed = keeper.read([self.items[i] for i in others], copy)
-            views.lerp_(mixed, (1 - shares).float().view(-1, *[1] * (views.dim() - 1)))
-        return views
-
-    def _image(self, index: int, epoch: int) -> tuple[Tensor, float]:
-        image, angle = self.augmented(self.items[index], (self.seed, epoch, index))
-        if self.recipe.mixup:
-            (other,), shares = self._partners([index], epoch)
-            image = mix(image, self.augmented(self.items[other], (self.seed, epoch, index, 3))[0], float(shares[0]))
-        return image, angle
-
-    def _partners(self, members: Sequence[int], epoch: int) -> tuple[list[int], Tensor]:
-        """For each image that which it is mixed with, and how much of the first there is: at least half."""
-        others, shares = [], []
-        for index in members:
-            rng = np.random.default_rng([self.seed, epoch, index, 4])
-            others.append(int(rng.integers(len(self.items))))
-            share = rng.beta(self.recipe.mixup, self.recipe.mixup)
-            shares.append(max(share, 1 - share))
-        return others, torch.tensor(shares, dtype=torch.float64)
-
-    def augmented(self, item: Item, seed: tuple[int, ...]) -> tuple[Tensor, float]:
-        """An image with random crop and flips, and the angle that its rotations begin at."""
-        r = self.recipe
-        crop = self.model.config.field_of_view if r.crop is None else r.crop
-        image = augment(
-            to_tensor(item),
-            seed=seed,
-            crop=crop,
-            horizontal=r.horizontal_flip,
-            vertical=r.vertical_flip,
-            colour=r.colour,
-        )
-        return image, random_angle(seed) if r.random_angle else 0.0
-
-    def _views(self, found: Seen, cropped: bool) -> Views:
-        if isinstance(found, Tensor):
-            assert self.keeper is not None
-            return self.keeper.views(found)
-        images, angles = [image for image, _ in found], [angle for _, angle in found]
-        view = 1.0 if cropped else None
-        return SampledViews(self.model, images, self.trunk, view, self.fabric.autocast, angles)
-
-    def _step(self, batch: list[int], found: Seen, batches: int) -> None:
+    def _step(self, batch: list[int], views: Views, batches: int) -> None:
         course, recipe = self.course, self.recipe
         lr = recipe.rate(course.epoch + course.step / batches)
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["scale"]
         own = list(own_part(batch))
         targets = self.targets[own].to(self.device)
-        mixed = self._partners(own, course.epoch) if recipe.mixup else None
+        mixed = self.feed.partners(own, course.epoch) if recipe.mixup else None
         whole = self.weights[self.targets[batch].to(self.device)].sum()  # all processes divide by the same
         metrics = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser.zero_grad(set_to_none=True)
         if len(targets):
             loss, logits = gradient_step(
                 self.model,
-                self._views(found, cropped=True),
+                views,
                 self.trunk,
                 lambda logits: self._loss(logits, targets, mixed) / whole,
                 self.chunk,
@@ -324,11 +234,7 @@ class Finetuner:
         places = own_part(range(len(items)))
         for start in range(0, len(places), self.recipe.batch):
             some = list(places[start : start + self.recipe.batch])
-            if self.keeper is not None:
-                seen: Seen = self.keeper.read([items[i] for i in some], 0)
-            else:
-                seen = [(to_tensor(items[i]), 0.0) for i in some]
-            views = self._views(seen, cropped=False)
+            views = self.feed.unchanged([items[i] for i in some])
             logits = logits_of(self.model, views, self.trunk, self.chunk, self.fabric.autocast)
             found[some] = logits.double().softmax(1).cpu()
         if trained is not None:
