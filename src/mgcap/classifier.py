@@ -267,7 +267,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
         percentiles = self.metrics_.get(_CONFIDENCE)
         if not percentiles:
-            raise MgcapError("this model knows no held-out confidence; train it with --regularisation auto")
+            how = "--validation 0.1" if "finetune" in self.provenance_ else "--regularisation auto"
+            raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
         return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
 
     def score(self, images: Any, labels: Any, sample_weight: Any = None) -> float:

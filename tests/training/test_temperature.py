@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mgcap import MGCAP, MGCAPConfig, SceneClassifier
 from mgcap.data.folders import open_folder
+from mgcap.errors import MgcapError
 from mgcap.evaluation import summary
 from mgcap.evaluation.metrics import expected_calibration_error
 from mgcap.training.temperature import cool, fit_temperature
@@ -72,4 +73,7 @@ def test_finetuning_with_a_validation_part_keeps_its_temperature(scenes: Path, t
     without = {**options, "validation": 0.0}
     plain = SceneClassifier(**TINY, finetune=without).fit(folder.paths, folder.labels)
     assert "temperature" not in plain.metrics_
+    with pytest.raises(MgcapError, match="train it with --validation"):
+        plain.reject_threshold(0.05)
+    assert 0 < loaded.reject_threshold(0.05) <= 1
     assert np.isfinite(plain.predict_proba(folder.paths)).all()
