@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import torch
+from scipy.ndimage import rotate
 
-from mgcap.data.augmentation import augment, mix
+from mgcap.data.augmentation import augment, mix, turned
 
 
 def _image(height: int = 20, width: int = 30) -> torch.Tensor:
@@ -63,3 +64,23 @@ def test_images_of_any_size_are_mixed() -> None:
     assert torch.allclose(mix(image, other, 0.75), 0.75 * image + 0.25 * other)
     flat = mix(image, torch.ones(3, 5, 31), 0.5)
     assert torch.allclose(flat, 0.5 * image + 0.5, atol=1e-6)
+
+
+def test_a_turned_image_is_what_scipy_turns() -> None:
+    """Inside the circle that stays in the image; a quarter of a square image is exact everywhere."""
+    square = torch.rand(3, 21, 21, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(turned(square, 90), square.rot90(-1, (-2, -1)), atol=1e-5)
+    wide = torch.rand(3, 24, 40, generator=torch.Generator().manual_seed(1))
+    expected = rotate(wide.numpy(), -33, axes=(2, 1), reshape=False, order=1)
+    y, x = torch.meshgrid(torch.arange(24) - 11.5, torch.arange(40) - 19.5, indexing="ij")
+    inside = (x**2 + y**2).sqrt() < 11
+    assert torch.allclose(turned(wide, 33)[:, inside], torch.from_numpy(expected)[:, inside], atol=1e-4)
+    assert turned(wide, 33).min() >= 0 and (turned(torch.ones(3, 24, 40), 33) - 1).abs().max() < 1e-5
+
+
+def test_turns_come_before_the_crop_and_by_any_angle() -> None:
+    image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2))
+    seen = [augment(image, seed=(k,), horizontal=False, turn=True) for k in range(8)]
+    assert len({round(s.sum().item(), 3) for s in seen}) == 8
+    middle = [s[:, 15:17, 15:17].mean().item() for s in seen]
+    assert max(middle) - min(middle) < 0.35  # the centre stays where it is

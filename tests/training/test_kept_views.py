@@ -22,8 +22,8 @@ def _keeper(backbone: str, first: str, folder: Path, copies: int = 1) -> tuple[M
     trunk = Trunk.of(model, first)
     recipe = Finetune(train_from=first, copies=copies)
 
-    def augmented(item: object, seed: tuple[int, ...]) -> tuple[torch.Tensor, float]:
-        return torch.as_tensor(item).flip(-1), 30.0
+    def augmented(item: object, seed: tuple[int, ...]) -> torch.Tensor:
+        return torch.as_tensor(item).flip(-1)
 
     return model, trunk, ViewKeeper(model, trunk, recipe, FeatureCache(folder), augmented)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Random crops, flips and colours of training images (the paper has the first two, below Eq. 28).
+"""Random crops, flips, turns and colours of training images (the paper has the first two, below Eq. 28).
 
 Every draw comes from a generator of its own, made from the seed, the epoch and the number of the image. So it depends
 neither on the order of the images nor on the process that looks at them, and a run that was killed goes on with the
@@ -6,6 +6,8 @@ same crops as one that was not.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch.nn.functional as F
@@ -20,9 +22,13 @@ def random_crop(image: Tensor, share: float, rng: np.random.Generator) -> Tensor
     return image[..., top : top + height, left : left + width]
 
 
-def random_angle(seed: tuple[int, ...]) -> float:
-    """An angle in degrees; the same numbers give the same one."""
-    return float(np.random.default_rng((*seed, 1)).uniform(0, 360))
+def turned(image: Tensor, angle: float) -> Tensor:
+    """An image ``[3, H, W]`` turned clockwise about its centre by so many degrees, with mirrored corners."""
+    height, width = image.shape[-2:]
+    c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    where = image.new_tensor([[c, s * height / width, 0], [-s * width / height, c, 0]])
+    grid = F.affine_grid(where[None], [1, *image.shape], align_corners=False)
+    return F.grid_sample(image[None], grid, padding_mode="reflection", align_corners=False)[0]
 
 
 def random_colour(image: Tensor, strength: float, rng: np.random.Generator) -> Tensor:
@@ -50,9 +56,10 @@ def augment(
     crop: float = 1.0,
     horizontal: bool = True,
     vertical: bool = False,
+    turn: bool = False,
     colour: float = 0.0,
 ) -> Tensor:
-    """A random part of an image, perhaps mirrored and in other colours.
+    """A random part of an image, perhaps turned, mirrored and in other colours.
 
     Args:
         image: ``[3, H, W]``.
@@ -60,8 +67,11 @@ def augment(
         crop: Which share of each side is kept.
         horizontal: Mirror left and right every other time.
         vertical: Mirror top and bottom every other time.
+        turn: Turn the image by any angle first.
         colour: See :func:`random_colour`.
     """
+    if turn:
+        image = turned(image, float(np.random.default_rng((*seed, 1)).uniform(0, 360)))
     rng = np.random.default_rng(seed)
     image = random_crop(image, crop, rng)
     flips = [axis for axis, wanted in ((-1, horizontal), (-2, vertical)) if rng.random() < 0.5 and wanted]

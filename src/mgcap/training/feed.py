@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mgcap.data.augmentation import augment, mix, random_angle
+from mgcap.data.augmentation import augment, mix
 from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, to_tensor
 from mgcap.model import MGCAP
@@ -84,14 +84,14 @@ class Feed:
                 if self.keeper is not None:
                     yield batch, self._kept(self.keeper, own, epoch)
                 else:
-                    seen = list(pool.map(lambda i: self._image(i, epoch), own))
-                    yield batch, self._sampled([image for image, _ in seen], [angle for _, angle in seen], 1.0)
+                    images = list(pool.map(lambda i: self._image(i, epoch), own))
+                    yield batch, SampledViews(self.model, images, self.trunk, 1.0, self.autocast)
 
     def unchanged(self, items: Sequence[Item]) -> Views:
         """Images as they are."""
         if self.keeper is not None:
             return self.keeper.views(self.keeper.read(items, 0))
-        return self._sampled([to_tensor(item) for item in items])
+        return SampledViews(self.model, [to_tensor(item) for item in items], self.trunk, None, self.autocast)
 
     def partners(self, members: Sequence[int], epoch: int) -> tuple[list[int], Tensor]:
         """For each image that which it is mixed with, and how much of the first there is: at least half."""
@@ -103,25 +103,19 @@ class Feed:
             shares.append(max(share, 1 - share))
         return others, torch.tensor(shares, dtype=torch.float64)
 
-    def augmented(self, item: Item, seed: tuple[int, ...]) -> tuple[Tensor, float]:
-        """A random version of an image, and the angle that its rotations begin at."""
+    def augmented(self, item: Item, seed: tuple[int, ...]) -> Tensor:
+        """A random version of an image."""
         r = self.recipe
         crop = self.model.config.field_of_view if r.crop is None else r.crop
-        flips = {"horizontal": r.horizontal_flip, "vertical": r.vertical_flip}
-        image = augment(to_tensor(item), seed=seed, crop=crop, colour=r.colour, **flips)
-        return image, random_angle(seed) if r.random_angle else 0.0
+        which = {"horizontal": r.horizontal_flip, "vertical": r.vertical_flip, "turn": r.random_angle}
+        return augment(to_tensor(item), seed=seed, crop=crop, colour=r.colour, **which)
 
-    def _image(self, index: int, epoch: int) -> tuple[Tensor, float]:
-        image, angle = self.augmented(self.items[index], (self.seed, epoch, index))
-        if self.recipe.mixup:
-            (other,), shares = self.partners([index], epoch)
-            image = mix(image, self.augmented(self.items[other], (self.seed, epoch, index, 3))[0], float(shares[0]))
-        return image, angle
-
-    def _sampled(
-        self, images: list[Tensor], angles: list[float] | None = None, field_of_view: float | None = None
-    ) -> Views:
-        return SampledViews(self.model, images, self.trunk, field_of_view, self.autocast, angles)
+    def _image(self, index: int, epoch: int) -> Tensor:
+        image = self.augmented(self.items[index], (self.seed, epoch, index))
+        if not self.recipe.mixup:
+            return image
+        (other,), shares = self.partners([index], epoch)
+        return mix(image, self.augmented(self.items[other], (self.seed, epoch, index, 3)), float(shares[0]))
 
     def _kept(self, keeper: ViewKeeper, members: Sequence[int], epoch: int) -> Views:
         copy = epoch % self.recipe.copies

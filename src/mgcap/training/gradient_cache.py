@@ -69,7 +69,6 @@ class SampledViews:
         trunk: The parts of its backbones.
         field_of_view: Which part of each side to look at; by default the configuration's.
         autocast: Opens the precision to compute in.
-        first_angles: For each image the angle in degrees that its rotations begin at; 0 by default.
     """
 
     def __init__(
@@ -79,11 +78,9 @@ class SampledViews:
         trunk: Trunk,
         field_of_view: float | None = None,
         autocast: Autocast = nullcontext,
-        first_angles: Sequence[float] | None = None,
     ) -> None:
         self.model, self.images, self.trunk = model, images, trunk
         self.field_of_view, self.autocast = field_of_view, autocast
-        self.first_angles = first_angles or [0.0] * len(images)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -93,11 +90,12 @@ class SampledViews:
         """See :class:`Views`."""
         angles = self.model.config.angles[first : first + count]
         device = self.model.mean.device
-        sampled = []
-        for image, turn in zip(self.images, self.first_angles, strict=True):
-            turned = [angle + turn for angle in angles]
-            sampled.append(self.model.views_at(image.to(device)[None], granularity, turned, self.field_of_view)[0])
-        views = torch.cat(sampled)
+        views = torch.cat(
+            [
+                self.model.views_at(image.to(device)[None], granularity, angles, self.field_of_view)[0]
+                for image in self.images
+            ]
+        )
         frozen, _ = self.trunk.at(granularity)
         with self.autocast():
             parts = [frozen(v.contiguous(memory_format=torch.channels_last)) for v in torch.split(views, FROZEN_VIEWS)]

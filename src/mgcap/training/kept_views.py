@@ -33,7 +33,7 @@ class ViewKeeper:
         trunk: Its frozen layers.
         recipe: Number of copies and their augmentation.
         cache: Where they are kept.
-        augmented: Gives a random version of an image for a seed, and the angle that its rotations begin at.
+        augmented: Gives a random version of an image for a seed.
         autocast: Opens the recipe's precision.
     """
 
@@ -43,7 +43,7 @@ class ViewKeeper:
         trunk: Trunk,
         recipe: Finetune,
         cache: FeatureCache,
-        augmented: Callable[[Item, tuple[int, ...]], tuple[Tensor, float]],
+        augmented: Callable[[Item, tuple[int, ...]], Tensor],
         autocast: Autocast = nullcontext,
     ) -> None:
         self.model, self.trunk, self.augmented, self.autocast = model, trunk, augmented, autocast
@@ -56,8 +56,8 @@ class ViewKeeper:
             "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",
         }
         changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip", "random_angle"})
-        if recipe.colour:
-            changes["colour"] = recipe.colour
+        changes |= {"turned": "before the crop"} if recipe.random_angle else {}
+        changes |= {"colour": recipe.colour} if recipe.colour else {}
         self.stores: list[RowStore] = [
             cache.store({**shared, "copy": copy, **(changes if copy else {})}) for copy in range(recipe.copies)
         ]
@@ -75,13 +75,12 @@ class ViewKeeper:
                 some = items[start : start + CHUNK]
                 todo = {key: item for item in some if (key := self._key(item)) not in store}
                 if todo:
-                    seen = [
-                        self.augmented(item, (copy, int.from_bytes(key[:8], "big"))) if copy else (to_tensor(item), 0.0)
+                    images = [
+                        self.augmented(item, (copy, int.from_bytes(key[:8], "big"))) if copy else to_tensor(item)
                         for key, item in todo.items()
                     ]
-                    images, angles = [image for image, _ in seen], [angle for _, angle in seen]
                     field = 1.0 if copy else None
-                    views = SampledViews(self.model, images, self.trunk, field, self.autocast, angles)
+                    views = SampledViews(self.model, images, self.trunk, field, self.autocast)
                     every = self.every
                     rows = [views.at(g, 0, self.shape[1])[..., ::every, ::every] for g in range(self.shape[0])]
                     each = torch.stack([r.float().cpu().reshape(len(images), -1) for r in rows], dim=1)

@@ -37,7 +37,7 @@ class Finetune(BaseModel):
         colour: Change brightness, contrast, saturation and balance of the channels, each by at most this share.
         mixup: Mix each image, or its kept views, with another one and their labels likewise, in a proportion that is
             drawn from Beta(mixup, mixup); 0 mixes nothing.
-        random_angle: Begin the rotations of an image at a random angle, not at 0.
+        random_angle: Turn the images by any angle, with mirrored corners.
         class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
         validation: Share of the training images that are held out to watch.
         patience: Stop after so many epochs without a better validation accuracy; needs ``validation``.
