@@ -21,6 +21,7 @@ from torch import Tensor
 
 from mgcap.classifier import SceneClassifier
 from mgcap.cli.console import bars
+from mgcap.data.augmentation import turned
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.splits import make_split
@@ -32,15 +33,9 @@ from mgcap.report.charts import COLOURS, new_figure, save_figure
 from mgcap.training.extraction import Extractor, Variant, pooled_matrices
 from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
 from mgcap.training.softmax import solve_head
-from mgcap.views import sample_views
 
 COUNTS = (1, 4, 12)
 PLAIN = "plain features, averaged"
-
-
-def turned(image: Tensor, angle: float) -> Tensor:
-    """The whole image turned clockwise, with mirrored corners."""
-    return sample_views(image[None], 1.0, [angle], image.shape[-1], "filled", "mirror")[0, 0].clamp(0, 1)
 
 
 def averages(pieces: Iterator[Piece], into: dict[int, Tensor]) -> Iterator[Piece]:
@@ -106,7 +101,7 @@ def main() -> None:
     rows = []
     with bars("Turned test images", len(test) * len(angles)) as step, torch.no_grad():
         for angle in angles:
-            items = [turned(image, angle) for image in images]
+            items = [turned(image, angle).clamp(0, 1) for image in images]
             upright: dict[int, Tensor] = {}
             batches = image_batches(items, images_together(max(COUNTS), "cpu"), lambda i, e: None)
             pieces = averages(local_features(model, batches, [0]), upright)
