@@ -76,7 +76,8 @@ def test_bad_options(scenes: Path, tmp_path: Path) -> None:
     assert "--epochs needs --finetune" in sentence("train", scenes, *out, "--epochs", "3")
     assert "--resume needs --finetune" in sentence("train", scenes, *out, "--resume")
     assert "needs a validation part" in sentence("train", scenes, *out, *TUNE, "--patience", "2")
-    assert "'colour' is not an option" in sentence("train", scenes, *out, *TUNE, "--tune", "colour=red")
+    assert "'shade' is not an option" in sentence("train", scenes, *out, *TUNE, "--tune", "shade=red")
+    assert "colour: Input should be a valid number" in sentence("train", scenes, *out, *TUNE, "--tune", "colour=red")
     assert "'sgd', 'adam' or 'adamw'" in sentence("train", scenes, *out, *TUNE, "--optimiser", "lion")
     some = ["--tune", "granularities_a_step=1", "--set", "share_granularities=false"]
     assert "needs share_granularities=True" in sentence("train", scenes, *out, *TUNE, *some)
