@@ -80,7 +80,16 @@ def test_a_turned_image_is_what_scipy_turns() -> None:
 
 def test_turns_come_before_the_crop_and_by_any_angle() -> None:
     image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2))
-    seen = [augment(image, seed=(k,), horizontal=False, turn=True) for k in range(8)]
+    seen = [augment(image, seed=(k,), horizontal=False, turn=1.0) for k in range(8)]
     assert len({round(s.sum().item(), 3) for s in seen}) == 8
     middle = [s[:, 15:17, 15:17].mean().item() for s in seen]
     assert max(middle) - min(middle) < 0.35  # the centre stays where it is
+
+
+def test_a_share_of_the_images_is_turned_by_the_angles_of_all() -> None:
+    image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(3))
+    always = [augment(image, seed=(k,), horizontal=False, turn=1.0) for k in range(200)]
+    seldom = [augment(image, seed=(k,), horizontal=False, turn=0.25) for k in range(200)]
+    upright = [torch.equal(s, image) for s in seldom]
+    assert 0.65 < sum(upright) / 200 < 0.85 and not any(torch.equal(a, image) for a in always)
+    assert all(torch.equal(s, image if plain else a) for s, a, plain in zip(seldom, always, upright, strict=True))

@@ -27,12 +27,12 @@ def test_an_epoch_has_every_image_once_in_an_order_of_its_own() -> None:
 
 
 def test_images_are_cropped_and_flipped_by_seed_epoch_and_number() -> None:
-    feed = _feed(Finetune(batch=5, crop=0.9, vertical_flip=True, random_angle=True))
+    feed = _feed(Finetune(batch=5, crop=0.9, vertical_flip=True, random_angle=0.5))
     ((batch, views),) = feed.batches(1)
     assert isinstance(views, SampledViews) and views.field_of_view == 1.0
     for index, image in zip(batch, views.images, strict=True):
-        assert torch.equal(image, augment(IMAGES[index], seed=(3, 1, index), crop=0.9, vertical=True, turn=True))
-    ((_, again),) = _feed(Finetune(batch=5, crop=0.9, vertical_flip=True, random_angle=True)).batches(1)
+        assert torch.equal(image, augment(IMAGES[index], seed=(3, 1, index), crop=0.9, vertical=True, turn=0.5))
+    ((_, again),) = _feed(Finetune(batch=5, crop=0.9, vertical_flip=True, random_angle=0.5)).batches(1)
     assert isinstance(again, SampledViews) and torch.equal(again.images[0], views.images[0])
     plain = feed.unchanged(IMAGES)
     assert isinstance(plain, SampledViews) and torch.equal(plain.images[2], IMAGES[2]) and plain.field_of_view is None

@@ -75,7 +75,7 @@ def train(
         bool | None, typer.Option("--vertical-flip", help="Mirror top and bottom too.", rich_help_panel=_TUNING)
     ] = None,
     random_angle: Annotated[
-        bool | None, typer.Option("--random-angle", help="Turn the images by any angle.", rich_help_panel=_TUNING)
+        float | None, typer.Option(help="Turn this share of the images by any angle.", rich_help_panel=_TUNING)
     ] = None,
     validation: Annotated[
         float | None, typer.Option(help="Part of the training images to watch.", rich_help_panel=_TUNING)

@@ -56,7 +56,7 @@ def augment(
     crop: float = 1.0,
     horizontal: bool = True,
     vertical: bool = False,
-    turn: bool = False,
+    turn: float = 0.0,
     colour: float = 0.0,
 ) -> Tensor:
     """A random part of an image, perhaps turned, mirrored and in other colours.
@@ -67,11 +67,13 @@ def augment(
         crop: Which share of each side is kept.
         horizontal: Mirror left and right every other time.
         vertical: Mirror top and bottom every other time.
-        turn: Turn the image by any angle first.
+        turn: How often the image is turned by any angle first: 1 always.
         colour: See :func:`random_colour`.
     """
-    if turn:
-        image = turned(image, float(np.random.default_rng((*seed, 1)).uniform(0, 360)))
+    turns = np.random.default_rng((*seed, 1))
+    angle = float(turns.uniform(0, 360))
+    if turns.random() < turn:
+        image = turned(image, angle)
     rng = np.random.default_rng(seed)
     image = random_crop(image, crop, rng)
     flips = [axis for axis, wanted in ((-1, horizontal), (-2, vertical)) if rng.random() < 0.5 and wanted]

@@ -55,8 +55,8 @@ class ViewKeeper:
             "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
             "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",
         }
-        changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip", "random_angle"})
-        changes |= {"turned": "before the crop"} if recipe.random_angle else {}
+        changes = recipe.model_dump(include={"crop", "horizontal_flip", "vertical_flip"})
+        changes |= {"turned before the crop": recipe.random_angle} if recipe.random_angle else {}
         changes |= {"colour": recipe.colour} if recipe.colour else {}
         self.stores: list[RowStore] = [
             cache.store({**shared, "copy": copy, **(changes if copy else {})}) for copy in range(recipe.copies)

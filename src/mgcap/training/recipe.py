@@ -37,7 +37,7 @@ class Finetune(BaseModel):
         colour: Change brightness, contrast, saturation and balance of the channels, each by at most this share.
         mixup: Mix each image, or its kept views, with another one and their labels likewise, in a proportion that is
             drawn from Beta(mixup, mixup); 0 mixes nothing.
-        random_angle: Turn the images by any angle, with mirrored corners.
+        random_angle: Turn this share of the images by any angle, with mirrored corners.
         class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
         validation: Share of the training images that are held out to watch.
         patience: Stop after so many epochs without a better validation accuracy; needs ``validation``.
@@ -68,7 +68,7 @@ class Finetune(BaseModel):
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     horizontal_flip: bool = True
     vertical_flip: bool = False
-    random_angle: bool = False
+    random_angle: Annotated[float, Field(ge=0, le=1)] = 0.0
     colour: Share = 0.0
     mixup: Annotated[float, Field(ge=0, le=10)] = 0.0
     label_smoothing: Share = 0.0
