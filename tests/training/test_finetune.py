@@ -73,6 +73,20 @@ def test_it_learns_and_leaves_frozen_layers_alone() -> None:
         assert not p.requires_grad
 
 
+def test_each_step_looks_at_some_of_the_views() -> None:
+    recipe = Finetune(
+        epochs=12, batch=6, crop=1.0, lr=1e-12, horizontal_flip=False, granularities_a_step=1, rotations_a_step=1
+    )
+    model = _model()
+    single = [_model(granularities=(g,), rotations=1).eval() for g in (1.0, 0.8)]
+    turns = (IMAGES, IMAGES.flip(-2, -1))
+    with torch.no_grad():
+        expected = [F.cross_entropy(m(turn), torch.tensor(TARGETS)).item() for m in single for turn in turns]
+    seen = [row["loss"] for row in _tuner(model, recipe).run().steps]
+    which = [min(range(4), key=lambda k: abs(loss - expected[k])) for loss in seen]
+    assert seen == pytest.approx([expected[k] for k in which], rel=1e-5) and set(which) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("more", [{}, {"ema": 0.8}, {"optimiser": "adamw"}, {"train_from": "conv3", "copies": 2}])
 def test_a_killed_run_goes_on_with_the_same_losses(tmp_path: Path, more: dict[str, Any]) -> None:
     recipe = Finetune(epochs=3, batch=2, checkpoint_minutes=0, **more)

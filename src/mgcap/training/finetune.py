@@ -28,7 +28,7 @@ from mgcap.progress import Progress, silent
 from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
 from mgcap.training.distributed import Exchange, own_part, rank, total
 from mgcap.training.feed import Feed
-from mgcap.training.gradient_cache import Trunk, Views, choose_chunk, gradient_step, logits_of
+from mgcap.training.gradient_cache import Choice, Trunk, Views, choose_chunk, gradient_step, logits_of
 from mgcap.training.recipe import Finetune
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Finetuner:
                 lambda logits: self._loss(logits, targets, mixed) / whole,
                 self.chunk,
                 self.fabric.autocast,
-                self._granularities(),
+                self._choice(),
             )
             metrics += torch.stack((loss.double(), (logits.argmax(1) == targets).sum().double()))
         self.exchange()
@@ -172,12 +172,13 @@ class Finetuner:
         course.step += 1
         self.fabric.log_dict({"loss": loss_value, "lr": lr}, course.epoch * batches + course.step)
 
-    def _granularities(self) -> list[int]:
-        """Which granularities this step looks at, the same in every process."""
-        count = len(self.model.config.granularities)
-        wanted = min(self.recipe.granularities_a_step or count, count)
+    def _choice(self) -> Choice:
+        """Which views this step looks at, the same in every process."""
+        recipe, all_views = self.recipe, Choice.everything(self.model)
         rng = np.random.default_rng([self.seed, self.course.epoch, self.course.step, 2])
-        return sorted(rng.permutation(count)[:wanted].tolist())
+        granularities = rng.permutation(all_views.granularities)[: recipe.granularities_a_step]
+        rotations = rng.permutation(all_views.rotations)[: recipe.rotations_a_step]
+        return Choice(sorted(granularities.tolist()), sorted(rotations.tolist()))
 
     def _loss(self, logits: Tensor, targets: Tensor, mixed: tuple[list[int], Tensor] | None = None) -> Tensor:
         each = self._losses(logits, targets)

@@ -56,8 +56,8 @@ class Views(Protocol):
     def __len__(self) -> int:
         """How many images."""
 
-    def at(self, granularity: int, first: int, count: int) -> Tensor:
-        """Of ``count`` rotations from ``first`` on, ``[B * count, ...]``, the rotations of an image side by side."""
+    def at(self, granularity: int, rotations: Sequence[int]) -> Tensor:
+        """Of some rotations by number, ``[B * len(rotations), ...]``, those of an image side by side."""
 
 
 class SampledViews:
@@ -86,9 +86,9 @@ class SampledViews:
         return len(self.images)
 
     @torch.no_grad()
-    def at(self, granularity: int, first: int, count: int) -> Tensor:
+    def at(self, granularity: int, rotations: Sequence[int]) -> Tensor:
         """See :class:`Views`."""
-        angles = self.model.config.angles[first : first + count]
+        angles = [self.model.config.angles[r] for r in rotations]
         device = self.model.mean.device
         views = torch.cat(
             [
@@ -117,9 +117,9 @@ class KeptViews:
     def __len__(self) -> int:
         return len(self.kept)
 
-    def at(self, granularity: int, first: int, count: int) -> Tensor:
+    def at(self, granularity: int, rotations: Sequence[int]) -> Tensor:
         """See :class:`Views`."""
-        thin = self.kept[:, granularity, first : first + count].flatten(0, 1)
+        thin = self.kept[:, granularity, list(rotations)].flatten(0, 1)
         if thin.shape[-2:] == self.size:
             return thin
         whole = thin.new_zeros(*thin.shape[:2], *self.size)
@@ -127,15 +127,29 @@ class KeptViews:
         return whole
 
 
-def _pieces(
-    model: MGCAP, views: Views, chunk: int, granularities: Sequence[int]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Some rotations at a time: place in the list of granularities, granularity, first rotation, their number."""
-    rotations = model.config.rotations
-    step = max(1, chunk // len(views))
-    for place, g in enumerate(granularities):
-        for first in range(0, rotations, step):
-            yield place, g, first, min(step, rotations - first)
+@dataclass(frozen=True)
+class Choice:
+    """The views that are looked at: granularities and rotations by number."""
+
+    granularities: Sequence[int]
+    rotations: Sequence[int]
+
+    @classmethod
+    def everything(cls, model: MGCAP) -> Choice:
+        """All views of a model."""
+        return cls(range(len(model.config.granularities)), range(model.config.rotations))
+
+    @property
+    def count(self) -> int:
+        """How many views of each image."""
+        return len(self.granularities) * len(self.rotations)
+
+    def pieces(self, views: Views, chunk: int) -> Iterator[tuple[int, int, slice]]:
+        """Some rotations at a time: place in the list of granularities, granularity, places in that of rotations."""
+        step = max(1, chunk // len(views))
+        for place, g in enumerate(self.granularities):
+            for first in range(0, len(self.rotations), step):
+                yield place, g, slice(first, first + step)
 
 
 def _look(network: nn.Module, inputs: Tensor, chunk: int, autocast: Autocast) -> Iterator[tuple[int, Tensor]]:
@@ -147,15 +161,13 @@ def _look(network: nn.Module, inputs: Tensor, chunk: int, autocast: Autocast) ->
         yield first, features.flatten(2)
 
 
-def _features(
-    model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast, granularities: Sequence[int]
-) -> list[Tensor]:
+def _features(views: Views, trunk: Trunk, chunk: int, autocast: Autocast, choice: Choice) -> list[Tensor]:
     """For each granularity ``[B, R, C, N]`` in float32; the engine of the model is never asked."""
-    found: list[list[Tensor]] = [[] for _ in granularities]
-    for place, g, first, count in _pieces(model, views, chunk, granularities):
-        parts = [part for _, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast)]
-        features = torch.cat(parts).float()
-        found[place].append(features.reshape(len(views), count, *features.shape[1:]))
+    found: list[list[Tensor]] = [[] for _ in choice.granularities]
+    for place, g, some in choice.pieces(views, chunk):
+        inputs = views.at(g, choice.rotations[some])
+        features = torch.cat([part for _, part in _look(trunk.at(g)[1], inputs, chunk, autocast)]).float()
+        found[place].append(features.reshape(len(views), -1, *features.shape[1:]))
     return [torch.cat(parts, dim=1) for parts in found]
 
 
@@ -169,8 +181,7 @@ def _logits(model: MGCAP, features: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def logits_of(model: MGCAP, views: Views, trunk: Trunk, chunk: int, autocast: Autocast = nullcontext) -> Tensor:
     """Logits ``[B, K]`` by the same way as in training."""
-    everything = range(len(model.config.granularities))
-    return _logits(model, _features(model, views, trunk, chunk, autocast, everything))
+    return _logits(model, _features(views, trunk, chunk, autocast, Choice.everything(model)))
 
 
 def gradient_step(
@@ -180,7 +191,7 @@ def gradient_step(
     loss_of: Callable[[Tensor], Tensor],
     chunk: int,
     autocast: Autocast = nullcontext,
-    granularities: Sequence[int] | None = None,
+    choice: Choice | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradient of a loss to the parameters that require one.
 
@@ -191,26 +202,26 @@ def gradient_step(
         loss_of: Gives the loss of the logits.
         chunk: Views that go through the backbone together.
         autocast: Opens the precision for the backbone.
-        granularities: The numbers of those that this step looks at; all by default.
+        choice: The views that this step looks at; all by default.
 
     Returns:
         The loss and the logits, without a graph.
     """
     trained = any(p.requires_grad for part in trunk.trained for p in part.parameters())
-    seen = range(len(model.config.granularities)) if granularities is None else granularities
-    at_once = trained and chunk >= len(views) * model.config.rotations * len(seen)
+    choice = choice or Choice.everything(model)
+    at_once = trained and chunk >= len(views) * choice.count
     with torch.set_grad_enabled(at_once):
-        features = _features(model, views, trunk, chunk, autocast, seen)
+        features = _features(views, trunk, chunk, autocast, choice)
     leaves = features if at_once else [f.requires_grad_(trained) for f in features]
     logits = _logits(model, leaves)
     loss = loss_of(logits)
     loss.backward()  # type: ignore[no-untyped-call]
     if trained and not at_once:
-        for place, g, first, count in _pieces(model, views, chunk, seen):
+        for place, g, some in choice.pieces(views, chunk):
             gradient = leaves[place].grad
             assert gradient is not None
-            wanted = gradient[:, first : first + count].flatten(0, 1)
-            for start, part in _look(trunk.at(g)[1], views.at(g, first, count), chunk, autocast):
+            wanted = gradient[:, some].flatten(0, 1)
+            for start, part in _look(trunk.at(g)[1], views.at(g, choice.rotations[some]), chunk, autocast):
                 part.backward(wanted[start : start + len(part)].to(part.dtype))  # type: ignore[no-untyped-call]
     return loss.detach(), logits.detach()
 

@@ -82,7 +82,7 @@ class ViewKeeper:
                     field = 1.0 if copy else None
                     views = SampledViews(self.model, images, self.trunk, field, self.autocast)
                     every = self.every
-                    rows = [views.at(g, 0, self.shape[1])[..., ::every, ::every] for g in range(self.shape[0])]
+                    rows = [views.at(g, range(self.shape[1]))[..., ::every, ::every] for g in range(self.shape[0])]
                     each = torch.stack([r.float().cpu().reshape(len(images), -1) for r in rows], dim=1)
                     store.add(list(todo), each.flatten(1))
                 on_step(len(some))

@@ -33,6 +33,7 @@ class Finetune(BaseModel):
             use a different one in each epoch; 0 augments anew and keeps nothing.
         granularities_a_step: Look at so many of the granularities in each step, chosen at random; all by default. The
             finished model looks at all; needs one network for all granularities.
+        rotations_a_step: Likewise of the rotations.
         crop: Share of each side that a random crop keeps; by default the field of view of the configuration.
         colour: Change brightness, contrast, saturation and balance of the channels, each by at most this share.
         mixup: Mix each image, or its kept views, with another one and their labels likewise, in a proportion that is
@@ -65,6 +66,7 @@ class Finetune(BaseModel):
     train_from: str = "all"
     copies: Annotated[int, Field(ge=0, le=100)] = 0
     granularities_a_step: Annotated[int, Field(ge=1)] | None = None
+    rotations_a_step: Annotated[int, Field(ge=1)] | None = None
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     horizontal_flip: bool = True
     vertical_flip: bool = False
