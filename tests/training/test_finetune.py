@@ -87,7 +87,9 @@ def test_each_step_looks_at_some_of_the_views() -> None:
     assert seen == pytest.approx([expected[k] for k in which], rel=1e-5) and set(which) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("more", [{}, {"ema": 0.8}, {"optimiser": "adamw"}, {"train_from": "conv3", "copies": 2}])
+@pytest.mark.parametrize(
+    "more", [{}, {"ema": 0.8, "blend": 0.3}, {"optimiser": "adamw"}, {"train_from": "conv3", "copies": 2}]
+)
 def test_a_killed_run_goes_on_with_the_same_losses(tmp_path: Path, more: dict[str, Any]) -> None:
     recipe = Finetune(epochs=3, batch=2, checkpoint_minutes=0, **more)
     watched = {"validation": (list(IMAGES[:2]), TARGETS[:2])}
@@ -118,6 +120,29 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path: Path, more: dict[st
         assert torch.equal(p, q)
     steps = (tmp_path / "halted" / "steps.csv").read_text()
     assert steps == (tmp_path / "whole" / "steps.csv").read_text() and steps.count("\n") == 10
+
+
+def test_a_blend_lies_between_the_weights_before_and_after() -> None:
+    recipe = Finetune(epochs=2, batch=3, lr=0.05)
+    before, after, between = _model(), _model(), _model()
+    _tuner(after, recipe).run()
+    _tuner(between, recipe.model_copy(update={"blend": 0.25})).run()
+    ends = zip(before.parameters(), after.parameters(), between.parameters(), strict=True)
+    assert all(torch.allclose(b, 0.25 * first + 0.75 * last, atol=1e-6) for first, last, b in ends)
+    assert not torch.allclose(before.head.weight, after.head.weight, atol=1e-3)
+
+
+def test_the_probabilities_at_the_end_are_those_of_the_best_weights() -> None:
+    """An absurd rate makes every epoch worse than none, so the averaged weights are not the best."""
+    recipe = Finetune(epochs=2, batch=3, lr=30.0, ema=0.5, validation=0.1, schedule="constant")
+    model = _model()
+    tuner = _tuner(model, recipe, validation=(list(IMAGES), TARGETS))
+    with torch.no_grad():
+        expected = model.eval()(IMAGES).double().softmax(1)
+    tuner.course.best = 2.0  # nothing gets better than this
+    tuner.best = [p.detach().clone() for p in tuner.parameters]
+    tuner.run()
+    assert torch.allclose(tuner.validation_probabilities(), expected, atol=1e-5)
 
 
 def test_kept_views_give_the_same_course() -> None:

@@ -102,6 +102,7 @@ class Finetuner:
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self.optimiser = recipe.make_optimiser(self.parameters, model.head.weight, model.side)
         self.exchange = Exchange(fabric, self.parameters)
+        self.start = [p.detach().clone() for p in self.parameters] if recipe.blend else None
         self.average = [p.detach().clone() for p in self.parameters] if recipe.ema else None
         self.best: list[Tensor] | None = None
         self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
@@ -115,7 +116,7 @@ class Finetuner:
         return self.folder / FILE if self.folder else None
 
     def run(self) -> Course:
-        """Train until the end; the model then has the best, the averaged or the last weights."""
+        """Train until the end; the model then has the best weights on validation images, or those of the end."""
         course, recipe = self.course, self.recipe
         self.feed.fill(self.validation[0], self.progress)
         batches = -(-len(self.items) // recipe.batch)
@@ -132,7 +133,7 @@ class Finetuner:
                         if time.monotonic() - self._saved > 60 * recipe.checkpoint_minutes:
                             self.save()
             self._finish_epoch()
-        self._install(self.best or self.average)
+        self._install(self.best or self.result())
         self.model.requires_grad_(False)
         return course
 
@@ -217,20 +218,30 @@ class Finetuner:
         loss, accuracy = self.validate()
         if accuracy - 1e-6 * loss > self.course.best:  # the loss decides between equal accuracies
             self.course.best, self.course.best_epoch = accuracy - 1e-6 * loss, self.course.epoch
-            self.best = [p.detach().clone() for p in (self.average or self.parameters)]
+            self.best = [p.detach().clone() for p in self.result()]
         return loss, accuracy
 
+    @torch.no_grad()
+    def result(self) -> list[Tensor]:
+        """The weights that the run would end with now: averaged and blended, if that is wanted."""
+        values: list[Tensor] = [*(self.average or self.parameters)]
+        if self.start is not None:
+            blend = self.recipe.blend
+            values = [torch.lerp(end, first, blend) for end, first in zip(values, self.start, strict=True)]
+        return values
+
     def validate(self) -> tuple[float, float]:
-        """Loss and accuracy on the validation images, by the averaged weights if there are any."""
+        """Loss and accuracy on the validation images by the weights that the run would end with now."""
+        trained = self._install(self.result())
         probabilities = self.validation_probabilities()
+        self._install(trained)
         targets = torch.as_tensor(self.validation[1])
         loss = F.nll_loss(probabilities.clamp_min(1e-30).log(), targets)
         return float(loss), float((probabilities.argmax(1) == targets).double().mean())
 
     def validation_probabilities(self) -> Tensor:
-        """Probabilities ``[n, K]`` of the validation images, on the CPU."""
+        """Probabilities ``[n, K]`` of the validation images by the model as it is, on the CPU."""
         items = self.validation[0]
-        trained = self._install(self.average) if self.average is not None else None
         found = torch.zeros(len(items), self.model.config.num_classes, dtype=torch.float64)
         places = own_part(range(len(items)))
         for start in range(0, len(places), self.recipe.batch):
@@ -238,15 +249,13 @@ class Finetuner:
             views = self.feed.unchanged([items[i] for i in some])
             logits = logits_of(self.model, views, self.trunk, self.chunk, self.fabric.autocast)
             found[some] = logits.double().softmax(1).cpu()
-        if trained is not None:
-            self._install(trained)
         return total(found)
 
     @torch.no_grad()
-    def _install(self, values: Sequence[Tensor] | None) -> list[Tensor]:
+    def _install(self, values: Sequence[Tensor]) -> list[Tensor]:
         """Give the parameters other values and return those they had."""
         before = [p.detach().clone() for p in self.parameters]
-        for parameter, value in zip(self.parameters, values or before, strict=True):
+        for parameter, value in zip(self.parameters, values, strict=True):
             parameter.copy_(value)
         return before
 
@@ -257,7 +266,8 @@ class Finetuner:
         self._saved = time.monotonic()
         if self.checkpoint is not None and self.folder is not None and rank() == 0:
             tensors = optimiser_tensors(self.optimiser)
-            for kind, values in (("model", self.parameters), ("average", self.average), ("best", self.best)):
+            kinds = {"model": self.parameters, "start": self.start, "average": self.average, "best": self.best}
+            for kind, values in kinds.items():
                 tensors |= {f"{kind}.{name}": value for name, value in zip(self.names, values or (), strict=False)}
             tensors |= {f"fixed.{name}": buffer for name, buffer in self.model.reduction.named_buffers()}
             write_checkpoint(self.checkpoint, tensors, {**self.notes, "course": self.course.__dict__})
@@ -272,8 +282,7 @@ class Finetuner:
         for name, buffer in self.model.reduction.named_buffers():
             buffer.copy_(tensors[f"fixed.{name}"])
         restore_optimiser(self.optimiser, tensors)
-        if self.average is not None:
-            self.average = [tensors[f"average.{name}"].to(self.device) for name in self.names]
-        if f"best.{self.names[0]}" in tensors:
-            self.best = [tensors[f"best.{name}"].to(self.device) for name in self.names]
+        for kind in ("start", "average", "best"):
+            if f"{kind}.{self.names[0]}" in tensors:
+                setattr(self, kind, [tensors[f"{kind}.{name}"].to(self.device) for name in self.names])
         self.course = Course(**values["course"])

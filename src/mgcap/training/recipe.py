@@ -43,6 +43,7 @@ class Finetune(BaseModel):
         validation: Share of the training images that are held out to watch.
         patience: Stop after so many epochs without a better validation accuracy; needs ``validation``.
         ema: Decay of an average of the weights over the steps, which is then the result; 0 takes the last.
+        blend: How much of the weights before the second stage there is in the result (Wortsman et al. 2022).
         precision: ``32`` or ``bf16``.
         chunk: Views that go through the backbone with a graph together; by default as many as the memory allows.
         checkpoint_minutes: How often to save, besides after each epoch.
@@ -78,6 +79,7 @@ class Finetune(BaseModel):
     validation: Share = 0.0
     patience: Annotated[int, Field(ge=1)] | None = None
     ema: Share = 0.0
+    blend: Share = 0.0
     precision: Literal["32", "bf16"] = "32"
     chunk: Annotated[int, Field(ge=1)] | None = None
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
