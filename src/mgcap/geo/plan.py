@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict
 from mgcap.data.imagery import Imagery
 from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
+from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile
-from mgcap.geo.raster import Look, choose_look, open_raster, pixel_metres
+from mgcap.geo.raster import Look, choose_look, open_raster
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader

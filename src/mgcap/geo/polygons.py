@@ -17,8 +17,8 @@ import numpy as np
 from mgcap.assets import atomic_path
 from mgcap.errors import RasterError
 from mgcap.geo.colours import class_colours, rgb
+from mgcap.geo.earth import plane_areas, square_metres, to_degrees, to_ground
 from mgcap.geo.grid import Grid
-from mgcap.geo.raster import plane_areas, square_metres, to_degrees, to_ground
 from mgcap.geo.votes import ClassMap
 
 Array = np.ndarray[Any, Any]
