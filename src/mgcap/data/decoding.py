@@ -1,10 +1,14 @@
-"""One image file to one array, whatever its format, depth or number of bands; without torch, which is slow to load."""
+"""One image file to one array, whatever its format, depth or number of bands; without torch, which is slow to load.
+
+Files may come from strangers: only the decoders of four formats run, a file says in its header how much memory it
+will take and is refused if that is too much, and whatever a decoder raises is one sentence about that file.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,21 +16,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tifffile
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mgcap.errors import ImageError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
 #: Pillow's names of the formats that are read; its other decoders never run.
 FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "MPO")
+#: The same as Image.open takes them: an MPO is opened as a JPEG.
+OPENED = ("JPEG", "PNG", "TIFF", "WEBP")
 #: A larger image is a map, not a scene: tile it.
 MAX_PIXELS = 100_000_000
 MIN_SIDE = 8
+#: So many bytes may a pixel take while it is decoded, with all its bands: an image at the limit of pixels has no more.
+PIXEL_BYTES = 16
+#: An image of few pixels may take so much in any case.
+SPARE_BYTES = 64 << 20
+#: Floats beyond this mark missing pixels.
+MAX_VALUE = 1e30
 
 _DEEP_PILLOW_MODES = ("I", "F", "I;16", "I;16B", "I;16L")
 
 Array = np.ndarray[Any, Any]
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # our own limit on pixels stands in for it
+for _name in ("PIL", "tifffile"):  # what they log about a file is said by its error
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+
+class FirstFrameWarning(UserWarning):
+    """A file holds several images, of which the first is used."""
+
+
+_warned_of_frames = False
 
 
 def is_image(path: Path) -> bool:
@@ -36,7 +58,10 @@ def is_image(path: Path) -> bool:
 
 def max_pixels() -> int:
     """The limit on width x height: ``$MGCAP_MAX_PIXELS`` or 100 million."""
-    return int(os.environ.get("MGCAP_MAX_PIXELS") or MAX_PIXELS)
+    given = os.environ.get("MGCAP_MAX_PIXELS") or str(MAX_PIXELS)
+    if not given.strip().isdecimal():
+        raise ImageError(f"MGCAP_MAX_PIXELS must be a number of pixels, not '{given}'")
+    return int(given)
 
 
 def read_rgb(path: str | Path, limit: int | None = None) -> Array:
@@ -54,7 +79,7 @@ def read_rgb(path: str | Path, limit: int | None = None) -> Array:
         ImageError: With one sentence that names the file.
     """
     with _reading(Path(path)):
-        return _rgb(_decode(Path(path), limit or max_pixels(), FORMATS), Path(path))
+        return rgb_of(_decode(Path(path), limit or max_pixels(), FORMATS), path)
 
 
 def decode_image(path: str | Path, limit: int | None = None, formats: Sequence[str] | None = None) -> Array:
@@ -75,58 +100,127 @@ def decode_image(path: str | Path, limit: int | None = None, formats: Sequence[s
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with a file into one sentence."""
-    if not path.is_file():
-        raise ImageError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not an image")
-    if path.stat().st_size == 0:
-        raise ImageError(f"{path} is empty")
     try:
+        if not path.is_file():
+            raise ImageError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not an image")
+        if path.stat().st_size == 0:
+            raise ImageError(f"{path} is empty")
         yield
-    except ImageError:
-        raise
-    except (UnidentifiedImageError, tifffile.TiffFileError) as error:
-        raise ImageError(f"{path} is not an image that can be read") from error
-    except (OSError, ValueError, SyntaxError, struct.error, MemoryError, KeyError, IndexError, RuntimeError) as error:
-        raise ImageError(f"{path} is damaged: {error}") from error
+    except ImageError as error:
+        if str(error).isprintable():
+            raise
+        raise ImageError(_one_line(str(error))) from error
+    except Exception as error:  # decoders raise whatever they like on crafted files
+        raise ImageError(_one_line(_reason(path, error))) from error
 
 
-def _check_size(path: Path, width: int, height: int, limit: int) -> None:
+def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError) or type(error).__name__ == "TiffFileError":
+        return f"{path} is not an image that can be read"
+    if isinstance(error, MemoryError):
+        return f"{path} needs more memory than there is"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{path} cannot be read: {error.strerror}"
+    return f"{path} is damaged: {(str(error).strip() or type(error).__name__)[:200]}"
+
+
+def _one_line(sentence: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in " ".join(sentence.splitlines()))
+
+
+def check_size(path: Path, size: tuple[int, int], limit: int) -> None:
+    """Refuse an image with too many or too few pixels.
+
+    Args:
+        path: For the sentence.
+        size: Width and height.
+        limit: Width x height that is allowed.
+    """
+    width, height = size
     if width * height > limit:
-        raise ImageError(
-            f"{path} is {width} x {height} pixels, over the limit of {limit:,}; cut it into tiles "
-            "or raise MGCAP_MAX_PIXELS"
-        )
-    if min(width, height) < MIN_SIDE:
+        raise _too_large(path, f"is {width} x {height}", limit)
+    if min(size) < MIN_SIDE:
         raise ImageError(f"{path} is {width} x {height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed")
 
 
+def check_bytes(path: Path, size: tuple[int, int], tile: tuple[int, int], depth: float, limit: int) -> None:
+    """Refuse a TIFF that takes too much memory or time to decode.
+
+    Args:
+        path: For the sentence.
+        size: Width and height.
+        tile: Those of a tile, which is decoded as a whole; the image's own if there are no tiles.
+        depth: Bytes per pixel, all bands together.
+        limit: Width x height that is allowed.
+    """
+    pixels = (-(-size[0] // tile[0]) * tile[0]) * (-(-size[1] // tile[1]) * tile[1])
+    if pixels * depth > max(PIXEL_BYTES * limit, SPARE_BYTES):
+        raise ImageError(
+            f"{path} would take {pixels * depth / 1e6:,.0f} MB to decode, too much for its {size[0]} x {size[1]} "
+            "pixels; keep fewer bands, or save it with smaller tiles"
+        )
+
+
+def _too_large(path: Path, what: str, limit: int) -> ImageError:
+    return ImageError(f"{path} {what} pixels, over the limit of {limit:,}; cut it into tiles or raise MGCAP_MAX_PIXELS")
+
+
 def _decode(path: Path, limit: int, formats: tuple[str, ...]) -> Array:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # our own limit on pixels stands in for Pillow's warning
-        if Image.MAX_IMAGE_PIXELS is not None and limit > Image.MAX_IMAGE_PIXELS:
-            Image.MAX_IMAGE_PIXELS = limit  # the user asked for more than Pillow allows by itself
-        try:
-            with Image.open(path, formats=[name for name in formats if name != "MPO"]) as image:
-                if image.format not in formats:  # an MPO is opened as a JPEG
-                    raise UnidentifiedImageError
-                _check_size(path, *image.size, limit)
-                deep = image.mode in _DEEP_PILLOW_MODES or (image.format == "TIFF" and _tiff_bits(image) > 8)
-                if not (deep and image.format == "TIFF"):
-                    return _decode_with_pillow(image)
-        except Image.DecompressionBombError as error:
-            count = re.search(r"\d+", str(error))
-            pixels = f"{int(count[0]):,}" if count else "too many"
-            raise ImageError(
-                f"{path} has {pixels} pixels, over the limit of {limit:,}; cut it into tiles or raise MGCAP_MAX_PIXELS"
-            ) from error
-        except UnidentifiedImageError:
-            if path.suffix.lower() not in (".tif", ".tiff") or "TIFF" not in formats:
-                raise
-        return _decode_tiff(path, limit)
+    if Image.MAX_IMAGE_PIXELS is not None and limit > Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = limit  # the user asked for more than Pillow allows by itself
+    try:
+        with Image.open(path, formats=[name for name in OPENED if name in formats]) as image:
+            if image.format not in formats:
+                raise UnidentifiedImageError
+            check_size(path, image.size, limit)
+            if not (image.format == "TIFF" and _deep_tiff(image, path, limit)):
+                if getattr(image, "is_animated", False) and (image.format != "TIFF" or _has_pages(path)):
+                    say_first_is_used(path)
+                return _decode_deep_png(image, path) if _is_deep_png(image, path) else _decode_with_pillow(image)
+    except Image.DecompressionBombError as error:
+        count = re.search(r"\d+", str(error))
+        raise _too_large(path, f"has {int(count[0]):,}" if count else "has too many", limit) from error
+    except UnidentifiedImageError:
+        if path.suffix.lower() not in (".tif", ".tiff") or "TIFF" not in formats:
+            raise
+    from mgcap.data.tiff import decode_tiff
+
+    return decode_tiff(path, limit)
 
 
-def _tiff_bits(image: ImageFile.ImageFile | Image.Image) -> int:
-    bits = getattr(image, "tag_v2", {}).get(258, 8)
-    return int(max(bits) if isinstance(bits, tuple) else bits)
+def _deep_tiff(image: Image.Image, path: Path, limit: int) -> bool:
+    """Whether Pillow would cut a TIFF down to 8 bits; if not, whether it may decode it is checked."""
+    tags = getattr(image, "tag_v2", {})
+    bits = tags.get(258, 8)
+    bits = bits if isinstance(bits, tuple) else (bits,)
+    if max(bits) > 8 or image.mode in _DEEP_PILLOW_MODES:
+        return True
+    if tags.get(32997, 1) != 1 or tags.get(32998, 1) != 1:  # depths of image and tile
+        raise ImageError(f"{path} is a volume, not a picture")
+    depth = sum(bits) * (tags.get(277, 1) if len(bits) == 1 else 1) / 8
+    size = int(tags[256]), int(tags[257])  # as stored, not as turned
+    check_bytes(path, size, (tags.get(322, size[0]), tags.get(323, size[1])), depth, limit)
+    return False
+
+
+def _has_pages(path: Path) -> bool:
+    import tifffile
+
+    from mgcap.data.tiff import has_pages
+
+    if _warned_of_frames:
+        return False
+    with tifffile.TiffFile(path) as file:
+        return has_pages(file)
+
+
+def say_first_is_used(path: Path) -> None:
+    """Warn, once in a process, of a file with several images."""
+    global _warned_of_frames
+    if not _warned_of_frames:
+        _warned_of_frames = True
+        sentence = f"{path} holds several images; of it and of other such files the first is used"
+        warnings.warn(FirstFrameWarning(_one_line(sentence)), stacklevel=2)
 
 
 def _decode_with_pillow(image: Image.Image) -> Array:
@@ -138,31 +232,72 @@ def _decode_with_pillow(image: Image.Image) -> Array:
     return np.asarray(image.convert("RGB"))
 
 
-def _decode_tiff(path: Path, limit: int) -> Array:
-    """TIFFs that Pillow would cut down to 8 bits or cannot open: deep, many bands."""
-    with tifffile.TiffFile(path) as file:
-        page = file.pages[0]
-        _check_size(path, int(page.imagewidth), int(page.imagelength), limit)  # type: ignore[union-attr]
-        array = np.asarray(page.asarray())
-    if array.ndim == 3 and array.shape[0] < array.shape[2] and int(getattr(page, "planarconfig", 1)) == 2:
-        array = np.moveaxis(array, 0, -1)
-    return array
+def _is_deep_png(image: Image.Image, path: Path) -> bool:
+    """Whether a PNG has 16 bits in several channels, which Pillow would cut down to 8."""
+    if image.format != "PNG" or image.mode not in ("RGB", "RGBA", "LA"):
+        return False
+    with path.open("rb") as file:
+        return file.read(25)[24:] == b"\x10"  # the header comes first
 
 
-def _rgb(array: Array, path: Path) -> Array:
+def _decode_deep_png(image: Image.Image, path: Path) -> Array:
+    try:
+        from imagecodecs import png_decode
+    except ImportError:
+        return _decode_with_pillow(image)
+    data = path.read_bytes()
+    described = any(name in data for name in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
+    turn = image.getexif().get(274, 1) if described else 1
+    return oriented(np.asarray(png_decode(data)), turn)
+
+
+def oriented(array: Array, turn: object) -> Array:
+    """Pixels ``[H, W, ...]`` as they are to be seen, by the number of their EXIF orientation."""
+    if turn in (3, 4, 6, 7):
+        array = array[::-1]
+    if turn in (2, 3, 7, 8):
+        array = array[:, ::-1]
+    return array.swapaxes(0, 1) if turn in (5, 6, 7, 8) else array
+
+
+def rgb_of(array: Array, name: str | Path) -> Array:
+    """Pixels of any depth and number of bands as ``[H, W, 3]``: uint8 as it is, else float32 in [0, 1].
+
+    Args:
+        array: From :func:`decode_image`.
+        name: What to call the image in an error.
+    """
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or array.dtype.kind not in "uifb":
-        raise ImageError(f"{path} holds an array of shape {array.shape} and type {array.dtype}, not a picture")
-    array = np.repeat(array[..., :1], 3, axis=-1) if array.shape[-1] < 3 else array[..., :3]
-    if array.dtype == np.uint8:
-        return array
-    values = array.astype(np.float32)
-    finite = np.isfinite(values)
-    if not finite.any():
-        raise ImageError(f"{path} has no finite pixel")
-    values = np.where(finite, values, np.float32(0)).clip(min=0)
-    return values / np.float32(_white(float(values.max()), array.dtype.kind == "f"))
+        raise ImageError(f"{name} holds an array of shape {array.shape} and type {array.dtype}, not a picture")
+    array = array[..., : 3 if array.shape[-1] >= 3 else 1]
+    if array.dtype == np.bool_:
+        array = array.astype(np.uint8) * 255
+    if array.dtype != np.uint8:
+        array = _scaled(array, name)
+    return np.ascontiguousarray(array if array.shape[-1] == 3 else np.repeat(array, 3, axis=-1))
+
+
+def _scaled(array: Array, name: str | Path) -> Array:
+    with np.errstate(over="ignore"):  # refused below
+        values = array.astype(np.float32)
+    if array.dtype.kind == "f":
+        finite = np.isfinite(array)
+        if not finite.any():
+            raise ImageError(f"{name} has no finite pixel")
+        np.copyto(values, np.float32(0), where=~finite)
+    low, high = float(values.min()), float(values.max())
+    if max(-low, high) > MAX_VALUE:
+        extreme = high if high > MAX_VALUE else low
+        raise ImageError(f"{name} has pixels of {extreme:.3g}, as mark missing data; set them to NaN or 0")
+    if low < 0 and high <= 0:
+        raise ImageError(
+            f"{name} has no pixel above 0, from {low:.3g} to {high:.3g}; shift its values so that black is 0"
+        )
+    np.clip(values, 0, None, out=values)
+    values /= np.float32(_white(high, array.dtype.kind == "f"))
+    return values
 
 
 def white_of(array: Array) -> float:
