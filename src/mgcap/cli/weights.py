@@ -29,7 +29,7 @@ def list_weights() -> None:
             name,
             backbone_spec(name).summary,
             "yes" if is_cached(name) else "no",
-            "; ".join(str(s) for s, _ in attempts),
+            "; ".join(str(s) for s, _ in attempts) or "no pinned download; give a file with --weights FILE",
         )
     data.print(table)
 

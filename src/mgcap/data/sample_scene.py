@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tarfile
+import hashlib
 from pathlib import Path
 
+from mgcap.archives import read_members
 from mgcap.assets import PipSource, Say, atomic_path, cache_dir, fetch_first, sha256_of
 from mgcap.errors import WeightsError
 
@@ -29,16 +29,14 @@ def sample_scene(say: Say = lambda line: None) -> Path:
 
 
 def _unpack(archive: Path, path: Path) -> None:
+    members = read_members(archive, lambda name: Path(name).name == MEMBER)
+    if not members:
+        raise WeightsError(f"{archive.name} holds no {MEMBER}")
+    content = next(iter(members.values()))
+    if hashlib.sha256(content).hexdigest() != SHA256:
+        raise WeightsError(f"{MEMBER} is not the file that was pinned")
     try:
-        with tarfile.open(archive) as tar:
-            members = [m for m in tar.getmembers() if m.isfile() and Path(m.name).name == MEMBER]
-            content = tar.extractfile(members[0]) if members else None
-            if content is None:
-                raise WeightsError(f"{archive.name} holds no {MEMBER}")
-            with atomic_path(path) as temporary:
-                with temporary.open("wb") as file:
-                    shutil.copyfileobj(content, file)
-                if sha256_of(temporary) != SHA256:
-                    raise WeightsError(f"{MEMBER} is not the file that was pinned")
-    except (tarfile.TarError, OSError) as error:
-        raise WeightsError(f"{archive.name} cannot be unpacked: {error}") from error
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(content)
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be written: {error.strerror}") from error
