@@ -9,7 +9,8 @@ from rasterio.enums import ColorInterp
 
 from mgcap.data.imagery import Imagery
 from mgcap.errors import RasterError
-from mgcap.geo.raster import choose_bands, choose_look, open_raster, read_window
+from mgcap.geo.opening import open_raster
+from mgcap.geo.raster import choose_bands, choose_look, read_window
 
 EIGHT = Imagery()
 C = ColorInterp

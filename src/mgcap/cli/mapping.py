@@ -24,6 +24,18 @@ def _bands(text: str | None) -> tuple[int, ...] | None:
         raise DataError(f"--bands takes numbers, red first, as 4,3,2; not '{text}'") from None
 
 
+def _rasters(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
+    """Files from files, globs and folders, and GDAL's virtual files as they are."""
+    from mgcap.geo.opening import is_virtual
+
+    files: list[str | Path] = []
+    for pattern in patterns:
+        files += [pattern] if is_virtual(pattern) else expand([pattern])
+    if allow_vrt:
+        bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
+    return files
+
+
 @guarded
 def make_map(
     rasters: Annotated[list[str], typer.Argument(help="GeoTIFFs (or what else GDAL reads), globs and folders.")],
@@ -47,6 +59,13 @@ def make_map(
     cluster: Annotated[
         str | None, typer.Option(help="Dask: local:N processes, or a scheduler as tcp://HOST:8786.")
     ] = None,
+    allow_vrt: Annotated[
+        bool,
+        typer.Option(
+            "--allow-vrt",
+            help="Trust these rasters: VRTs, /vsi paths, other formats of GDAL and sidecar files are read.",
+        ),
+    ] = False,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -64,14 +83,14 @@ def make_map(
         raise DataError("maps need rasterio and more: pip install 'mgcap[geo]'") from error
     from mgcap.classifier import SceneClassifier
 
-    files = expand(rasters)
+    files = _rasters(rasters, allow_vrt)
     several = len(files) > 1 or out.is_dir()
     if form not in ("gpkg", "geojson"):
         raise DataError(f"--format takes gpkg or geojson, not '{form}'")
     if several and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
     targets = [
-        check_writable(out / f"{file.stem}.landuse.{form}") if several else check_writable(out) for file in files
+        check_writable(out / f"{Path(file).stem}.landuse.{form}") if several else check_writable(out) for file in files
     ]
     if len(set(targets)) < len(targets):
         raise DataError("two rasters have the same name, so their maps would overwrite each other; map them apart")
@@ -97,10 +116,12 @@ def make_map(
                 bands=_bands(bands),
                 scale=scale,
                 min_valid=min_valid,
+                allow_vrt=allow_vrt,
             )
             grid = done.plan.grid
             bars.say(
-                f"{file.name}: {len(grid)} tiles of {grid.k * grid.cell_width} x {grid.k * grid.cell_height} pixels, "
+                f"{Path(file).name}: {len(grid)} tiles of {grid.k * grid.cell_width} x "
+                f"{grid.k * grid.cell_height} pixels, "
                 f"{int(done.found.has_data.sum())} cells with data"
             )
             for path in done.files:

@@ -16,10 +16,10 @@ import numpy as np
 from mgcap.assets import atomic_path, sha256_of
 from mgcap.errors import RasterError
 from mgcap.files import write_json
+from mgcap.geo.opening import ignored_place, is_virtual, open_raster
 from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
 from mgcap.geo.plan import Plan, make_plan, same_work
 from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
-from mgcap.geo.raster import open_raster
 from mgcap.geo.tiles import Answers, answer_chunk
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.models import find_model
@@ -76,7 +76,7 @@ def compute_here(classifier: SceneClassifier) -> Workers:
 def map_raster(
     classifier: SceneClassifier,
     model: str | Path,
-    raster: Path,
+    raster: str | Path,
     out: Path,
     *,
     workers: Workers | None = None,
@@ -89,7 +89,7 @@ def map_raster(
     Args:
         classifier: The model of ``model``.
         model: Its file, or its name.
-        raster: A GeoTIFF, or whatever else GDAL reads.
+        raster: A GeoTIFF, JPEG 2000, PNG, JPEG or WebP file; with ``allow_vrt`` whatever else GDAL reads.
         out: A ``.gpkg`` or ``.geojson`` file; the other files stand beside it under the same name.
         workers: Who computes; this process by default.
         sieve: Patches of fewer cells take the class of their largest neighbour.
@@ -98,7 +98,7 @@ def map_raster(
     """
     if out.suffix.lower() not in SUFFIXES:
         raise RasterError(f"--out takes a .gpkg or .geojson file, not {out}")
-    if out.with_suffix(".tif").resolve() == raster.resolve():
+    if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
     file = find_model(model)
     plan = make_plan(
@@ -111,9 +111,11 @@ def map_raster(
     if not found.has_data.any():
         shutil.rmtree(parts, ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
-    with open_raster(raster) as dataset:
+    with open_raster(raster, plan.allow_vrt) as dataset:
         changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)
+        if (unread := ignored_place(dataset, raster, plan.allow_vrt)) is not None:
+            progress.say(unread)
     grid = plan.grid
     areas, cells = class_areas(found, grid, place, len(classes))
     names = {kind: out.with_suffix(kind) for kind in (".tif", ".probability.tif", ".png", ".csv")}
@@ -121,7 +123,7 @@ def map_raster(
         write_polygons(out, found, grid, place, classes)
         write_class_raster(names[".tif"], found, grid, place, classes)
         write_probability_raster(names[".probability.tif"], found, grid, place, classes)
-        write_quick_look(names[".png"], raster, plan.look, found, grid, classes, areas)
+        write_quick_look(names[".png"], plan, found, classes, areas)
         write_areas(names[".csv"], classes, areas, cells, place.crs is not None)
     shutil.rmtree(parts, ignore_errors=True)
     return Mapped(plan, found, classes, areas, [out, *names.values()])

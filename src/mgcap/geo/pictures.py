@@ -14,8 +14,10 @@ from mgcap.assets import atomic_path
 from mgcap.files import write_rows
 from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.grid import Grid
+from mgcap.geo.opening import open_raster, reading
+from mgcap.geo.plan import Plan
 from mgcap.geo.polygons import Place, cell_areas
-from mgcap.geo.raster import Look, open_raster, read_window, reading
+from mgcap.geo.raster import read_window
 from mgcap.geo.votes import ClassMap
 
 if TYPE_CHECKING:
@@ -89,21 +91,19 @@ def _write_cog(
         done.replace(path)
 
 
-def write_quick_look(
-    path: Path, raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array
-) -> None:
+def write_quick_look(path: Path, plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array) -> None:
     """The image with its classes over it, and a legend of those that occur."""
     from mgcap.report.charts import save_figure
 
-    save_figure(quick_look(raster, look, found, grid, classes, areas), path)
+    save_figure(quick_look(plan, found, classes, areas), path)
 
 
-def thinned(raster: Path, look: Look, side: int) -> tuple[Array, Array]:
+def thinned(plan: Plan, side: int) -> tuple[Array, Array]:
     """The whole raster as RGB in [0, 1] with at most ``side`` pixels along its longer side, and which are valid."""
-    with open_raster(raster) as dataset, reading(raster):
+    with open_raster(plan.raster, plan.allow_vrt) as dataset, reading(plan.raster):
         shrink = max(1.0, max(dataset.width, dataset.height) / side)
         shape = max(1, round(dataset.height / shrink)), max(1, round(dataset.width / shrink))
-        return read_window(dataset, look, 0, 0, dataset.width, dataset.height, shape)
+        return read_window(dataset, plan.look, 0, 0, dataset.width, dataset.height, shape)
 
 
 def class_image(found: ClassMap, grid: Grid, classes: Sequence[str], shape: tuple[int, int]) -> tuple[Array, Array]:
@@ -115,14 +115,14 @@ def class_image(found: ClassMap, grid: Grid, classes: Sequence[str], shape: tupl
     return table[numbers.clip(0)], numbers >= 0
 
 
-def quick_look(raster: Path, look: Look, found: ClassMap, grid: Grid, classes: Sequence[str], areas: Array) -> Figure:
+def quick_look(plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array) -> Figure:
     """The picture of :func:`write_quick_look`."""
     from matplotlib.patches import Patch
 
     from mgcap.report.charts import new_figure
 
-    image, valid = thinned(raster, look, QUICK_LOOK)
-    colours, covered = class_image(found, grid, classes, image.shape[:2])
+    image, valid = thinned(plan, QUICK_LOOK)
+    colours, covered = class_image(found, plan.grid, classes, image.shape[:2])
     image[~valid] = 1.0
     mixed = np.where(covered[..., None], (1 - COVER) * image + COVER * colours, image)
     height, width = mixed.shape[:2]

@@ -13,7 +13,8 @@ from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile
-from mgcap.geo.raster import Look, choose_look, open_raster
+from mgcap.geo.opening import file_state, is_virtual, open_raster
+from mgcap.geo.raster import Look, choose_look
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -42,6 +43,7 @@ class Plan(BaseModel):
         model_digest: SHA-256 of that.
         engine: Who computes the backbone.
         chunk: Tiles that are computed, kept and sent together.
+        allow_vrt: Whether the raster may read other files, see :func:`mgcap.geo.opening.open_raster`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -60,6 +62,7 @@ class Plan(BaseModel):
     model_digest: str
     engine: str
     chunk: int
+    allow_vrt: bool = False
 
     @property
     def grid(self) -> Grid:
@@ -104,6 +107,7 @@ def make_plan(
     min_valid: float = 0.5,
     chunk: int | None = None,
     max_tiles: int | None = None,
+    allow_vrt: bool = False,
 ) -> Plan:
     """Look at a raster and work out how to map it.
 
@@ -121,22 +125,21 @@ def make_plan(
         min_valid: Part of a tile that must have data.
         chunk: Tiles that are computed, kept and sent together.
         max_tiles: More are refused.
+        allow_vrt: Let the raster read other files, see :func:`mgcap.geo.opening.open_raster`.
     """
-    path = Path(path)
     if not 0 <= overlap <= 0.9:
         raise RasterError(f"--overlap takes 0 to 0.9, not {overlap}")
-    with open_raster(path) as dataset:
+    with open_raster(path, allow_vrt) as dataset:
         look = choose_look(dataset, imagery, bands, scale)
         side, shape = _tile_pixels(dataset, imagery, tile)
         grid = Grid.of(dataset.width, dataset.height, side, overlap)
         if max_tiles is not None and len(grid) > max_tiles:
             raise RasterError(f"the map would have {len(grid)} tiles; {max_tiles} are allowed")
-        state = path.stat()
         first = grid.tile(0)
         return Plan(
-            raster=str(path.resolve()),
+            raster=str(path) if is_virtual(path) else str(Path(path).resolve()),
             size=(dataset.width, dataset.height),
-            changed=(state.st_mtime_ns, state.st_size),
+            changed=file_state(path),
             cell=(grid.cell_width, grid.cell_height),
             cells_in_tile=grid.k,
             # a raster that is smaller than a tile is not blown up to its size
@@ -152,6 +155,7 @@ def make_plan(
             model_digest=model_digest,
             engine=engine,
             chunk=chunk or CHUNK,
+            allow_vrt=allow_vrt,
         )
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.data.imagery import Imagery
-from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
+
+    from mgcap.data.imagery import Imagery
 
 Array = np.ndarray[Any, Any]
 
@@ -24,43 +21,6 @@ Array = np.ndarray[Any, Any]
 SAMPLE_SIDE = 1024
 #: Percentiles that ``--scale percentiles`` sets to black and white.
 PERCENTILES = (2.0, 98.0)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn the errors of GDAL into one sentence."""
-    from rasterio.errors import NotGeoreferencedWarning, RasterioError
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        try:
-            yield
-        except RasterioError as error:
-            # the reason that GDAL gave is the cause; rasterio's own words are "Read failed. See previous exception"
-            reason = str(error.__cause__ or error).splitlines()[0]
-            raise RasterError(f"{path} cannot be read: {reason}") from error
-
-
-@contextmanager
-def open_raster(path: str | Path) -> Iterator[DatasetReader]:
-    """Open a raster, or say in one sentence why that fails."""
-    import rasterio
-
-    path = Path(path)
-    if not path.is_file():
-        raise RasterError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a raster")
-    if path.stat().st_size == 0:
-        raise RasterError(f"{path} is empty")
-    with reading(path):
-        dataset = rasterio.open(path, sharing=False)
-    with dataset, reading(path):
-        if min(dataset.width, dataset.height) < MIN_SIDE:
-            raise RasterError(
-                f"{path} is {dataset.width} x {dataset.height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed"
-            )
-        if np.dtype(dataset.dtypes[0]).kind not in "uif":
-            raise RasterError(f"{path} has pixels of type {dataset.dtypes[0]}, which are no picture")
-        yield dataset
 
 
 def choose_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor
 
 from mgcap.engines.pipeline import images_together, local_features, prefetch
+from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
-from mgcap.geo.raster import open_raster, read_window, reading
+from mgcap.geo.raster import read_window
 from mgcap.pooling import canonical_max, count_votes
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def answer_chunk(model: MGCAP, plan: Plan, chunk: int) -> Answers:
     def batches() -> Iterator[tuple[list[int], Tensor]]:
         indices: list[int] = []
         images: list[Tensor] = []
-        path = Path(plan.raster)
-        with open_raster(path) as dataset, reading(path):
+        with open_raster(plan.raster, plan.allow_vrt) as dataset, reading(plan.raster):
             for number, tile in enumerate(tiles):
                 box = (tile.x, tile.y, tile.width, tile.height)
                 pixels, valid = read_window(dataset, plan.look, *box, plan.shape)

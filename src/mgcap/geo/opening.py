@@ -1,0 +1,181 @@
+"""Opening a raster so that it is read by itself: no other file, no connection, whatever it says of either.
+
+GDAL follows what a raster names: the sources of a VRT, overviews named in the metadata, sidecars beside the file. A
+stranger's raster could so read any file for him. By default only self-contained kinds of files are opened, each by its
+own driver, and nothing beside them; a user who trusts a raster says so with ``allow_vrt``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mgcap.data.decoding import MIN_SIDE
+from mgcap.errors import RasterError
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+#: First bytes of the kinds of rasters that are opened, and GDAL's driver for each.
+_KINDS = (
+    (b"II*\x00", "GTiff"),
+    (b"MM\x00*", "GTiff"),
+    (b"II+\x00", "GTiff"),
+    (b"MM\x00+", "GTiff"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "JP2OpenJPEG"),
+    (b"\xff\x4f\xff\x51", "JP2OpenJPEG"),
+)
+#: What GDAL may not do with a raster that is not trusted.
+_ALONE = {
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # no sidecars: .ovr, .msk, .tfw
+    "GDAL_PAM_ENABLED": "NO",  # no .aux.xml
+    "GDAL_GEOREF_SOURCES": "INTERNAL",
+    "USE_RRD": "NO",
+    "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": ".none",
+    "PROJ_NETWORK": "OFF",
+}
+#: Suffixes of files beside a raster that say where it lies.
+_WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".tab")
+#: Words of a coordinate system that names a file or a connection.
+_GRIDS = ("grids=", "parameterfile", "proj=pipeline", "+init=", "+file=", "+catalog=")
+#: Bytes of one block of a raster; GDAL reads blocks as a whole.
+MAX_BLOCK_BYTES = 1 << 30
+#: Said of what is opened with ``allow_vrt`` only.
+TRUST = "it could read other files or use the network; add --allow-vrt if you trust it"
+
+
+def is_virtual(raster: str | Path) -> bool:
+    """Whether a name is one of GDAL's virtual files (``/vsicurl/...``) or an address."""
+    return str(raster).startswith("/vsi") or "://" in str(raster)
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Turn the errors of GDAL into one sentence."""
+    from rasterio.errors import NotGeoreferencedWarning, RasterioError
+
+    warnings.simplefilter("ignore", NotGeoreferencedWarning)  # for good: to restore filters is not safe among threads
+    try:
+        yield
+    except RasterioError as error:
+        # the reason that GDAL gave is the cause; rasterio's own words are "Read failed. See previous exception"
+        reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
+        raise RasterError(f"{path} cannot be read: {reason[:300]}") from error
+    except (MemoryError, OverflowError, UnicodeError) as error:
+        reason = " ".join(str(error).split()) or "it needs too much memory"
+        raise RasterError(f"{path} is damaged: {reason[:300]}") from error
+
+
+@contextmanager
+def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[DatasetReader]:
+    """Open a raster, or say in one sentence why that fails.
+
+    Args:
+        raster: A file; with ``allow_vrt`` also a virtual file or an address.
+        allow_vrt: Open whatever GDAL reads, with all that it names: VRTs, other formats, sidecars, the network.
+    """
+    import rasterio
+
+    virtual = is_virtual(raster)
+    if virtual and not allow_vrt:
+        raise RasterError(f"{raster} is not a plain file: {TRUST}")
+    path = Path(raster)
+    if not virtual:
+        _check_file(path)
+    driver = None if allow_vrt else _driver(path)
+    name = str(raster) if virtual else str(path.resolve())
+    with rasterio.Env(**({} if allow_vrt else _ALONE)):
+        with reading(path):
+            dataset = rasterio.open(name, driver=driver, sharing=False)
+        with dataset, reading(path):
+            if not allow_vrt:
+                _check_alone(dataset, path)
+            _check_pixels(dataset, path)
+            yield dataset
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise RasterError(f"{path} is a folder, not a raster")
+    if not path.is_file():
+        raise RasterError(f"there is no file {path}")
+    if path.stat().st_size == 0:
+        raise RasterError(f"{path} is empty")
+
+
+def _driver(path: Path) -> str:
+    """GDAL's driver for a self-contained file, by its first bytes."""
+    with path.open("rb") as file:
+        first = file.read(4096)
+    if first[:4] == b"RIFF" and first[8:12] == b"WEBP":
+        return "WEBP"
+    for mark, driver in _KINDS:
+        if first.startswith(mark):
+            return driver
+    if b"<VRTDataset" in first or b"<GDAL_WMS" in first or first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        raise RasterError(f"{path} is a VRT or another file that names its sources: {TRUST}")
+    raise RasterError(
+        f"{path} cannot be read: it is not a GeoTIFF, JPEG 2000, PNG, JPEG or WebP file (--allow-vrt opens GDAL's "
+        "other formats, some of which read further files; add it if you trust this one)"
+    )
+
+
+def _check_alone(dataset: DatasetReader, path: Path) -> None:
+    """Refuse what the file itself says about other files; GDAL would follow it when it looks for overviews."""
+    spaces = {space.upper() for space in dataset.tag_namespaces()}
+    if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
+        raise RasterError(f"{path} names another file for its overviews: {TRUST}")
+    crs = dataset.crs
+    if crs is not None and any(word in crs.to_wkt().lower() for word in _GRIDS):
+        raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
+
+
+def _check_pixels(dataset: DatasetReader, path: Path) -> None:
+    if min(dataset.width, dataset.height) < MIN_SIDE:
+        raise RasterError(
+            f"{path} is {dataset.width} x {dataset.height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed"
+        )
+    if dataset.count == 0:
+        raise RasterError(f"{path} has no bands")
+    for dtype in set(dataset.dtypes):
+        if dtype not in _DTYPES:
+            raise RasterError(f"{path} has pixels of type {dtype}, which are no picture")
+    bands = dataset.count if dataset.interleaving and dataset.interleaving.name.lower() == "pixel" else 1
+    height, width = (max(sides) for sides in zip(*dataset.block_shapes, strict=True))
+    size = height * width * bands * max(np.dtype(dtype).itemsize for dtype in dataset.dtypes)
+    if size > MAX_BLOCK_BYTES:
+        raise RasterError(
+            f"{path} is made of blocks of {width} x {height} pixels, {size / 1e9:.1f} GB each; write it with smaller "
+            "ones, as gdal_translate -co TILED=YES does"
+        )
+
+
+_DTYPES = {np.dtype(kind).name for kind in ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8")}
+
+
+def file_state(raster: str | Path) -> tuple[int, int]:
+    """When a raster was last changed and its length; zeros for what is not a file of this machine."""
+    if is_virtual(raster):
+        return 0, 0
+    state = os.stat(raster)  # noqa: PTH116 (a name may be either)
+    return state.st_mtime_ns, state.st_size
+
+
+def ignored_place(dataset: Any, path: str | Path, allow_vrt: bool) -> str | None:
+    """A file beside a raster that would say where it lies, if the raster does not and the file is not read."""
+    if allow_vrt or is_virtual(path) or dataset.crs is not None or not dataset.transform.is_identity:
+        return None
+    own = Path(path)
+    for suffix in _WORLD_FILES:
+        for beside in (own.with_suffix(suffix), own.with_name(own.name + suffix)):
+            if beside.is_file():
+                return f"{own.name} does not say where it lies, and {beside.name} is not read without --allow-vrt"
+    return None
