@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
 from mgcap.serve.app import create_app
+from mgcap.serve.connections import Server, server_config
 from mgcap.serve.service import load_models
 from mgcap.serve.settings import Settings
 from tests.conftest import TINY
@@ -33,11 +33,11 @@ def model_files(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
 @pytest.fixture
 def start(model_files: list[Path]) -> Iterator[Start]:
     """Starts a service on a free port and gives its address; all end with the test."""
-    servers: list[tuple[uvicorn.Server, threading.Thread]] = []
+    servers: list[tuple[Server, threading.Thread]] = []
 
     def run(**settings: object) -> str:
         app = create_app(load_models(model_files, engine="torch"), Settings.model_validate(settings))
-        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5))
+        server = Server(server_config(app, "127.0.0.1", 0, 5, app.state.service.count_bad))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         servers.append((server, thread))

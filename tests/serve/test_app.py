@@ -183,7 +183,7 @@ def test_a_slow_client_is_cut_off_and_frees_its_place(start: Start, image: Path)
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as slow:
         slow.sendall(
-            b"POST /api/predict HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+            b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
             b"Content-Length: 5000\r\n\r\n--x"
         )
         time.sleep(0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -24,7 +25,19 @@ def served(model_files: list[Path]) -> Iterator[tuple[str, subprocess.Popen[str]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mgcap", "serve", "--port", str(port), "--queue", "40", "--engine", "torch"]
+    command = [
+        sys.executable,
+        "-m",
+        "mgcap",
+        "serve",
+        "--port",
+        str(port),
+        "--queue",
+        "40",
+        "--engine",
+        "torch",
+        "--no-token",
+    ]
     command += [part for file in model_files for part in ("--model", str(file))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         url = f"http://127.0.0.1:{port}"
@@ -87,7 +100,74 @@ def test_what_is_under_way_is_finished_after_sigterm(served: tuple[str, subproce
     assert 200 in codes
 
 
-def test_others_may_not_listen_without_a_token() -> None:
+def test_a_token_is_made_and_never_taken_from_the_command_line(model_files: list[Path]) -> None:
     from tests.cli.run import sentence
 
-    assert "give a --token" in sentence("serve", "--host", "0.0.0.0")
+    assert "MGCAP_TOKEN or --token-file" in sentence("serve", "--token", "sesame-sesame")
+    command = [
+        sys.executable,
+        "-m",
+        "mgcap",
+        "serve",
+        "--port",
+        "0",
+        "--engine",
+        "torch",
+        "--model",
+        str(model_files[0]),
+    ]
+    addresses = []
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            addresses.append(process.stdout.readline().split()[0])
+            url, _, token = addresses[-1].partition("/#token=")
+            assert len(token) >= 32
+            assert httpx.get(f"{url}/health").status_code == 200
+            assert httpx.get(f"{url}/api/models").status_code == 401
+            assert httpx.get(f"{url}/api/models", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+            listed = Path(f"/proc/{process.pid}/cmdline")
+            assert not listed.exists() or token not in listed.read_text()
+            process.terminate()
+    assert addresses[0] != addresses[1]
+
+
+def test_a_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mgcap.cli.serve import _token
+    from mgcap.errors import DataError
+
+    monkeypatch.setenv("MGCAP_TOKEN", "out of three words")
+    with pytest.raises(DataError, match="in one word"):
+        _token(None)
+    monkeypatch.setenv("MGCAP_TOKEN", "from-the-environment")
+    assert _token(None) == "from-the-environment"
+    (tmp_path / "token").write_text("from-a-file\n")
+    assert _token(tmp_path / "token") == "from-a-file"
+
+
+def test_half_open_connections_do_not_keep_others_out(model_files: list[Path]) -> None:
+    """Three times as many against a service that may have 256 files open."""
+    command = [
+        "bash", "-c", f"ulimit -n 256; exec {sys.executable} -m mgcap serve --port 0 --engine torch --no-token "
+        f"--model {model_files[0]}",
+    ]  # fmt: skip
+    held: list[socket.socket] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split()[0].rsplit(":", 1)[1])
+        waits = []
+        try:
+            for number in range(750):
+                own = socket.create_connection(("127.0.0.1", port), timeout=5)
+                held.append(own)
+                with contextlib.suppress(OSError):
+                    own.sendall(b"GET / HTTP/1.1\r\nHost: loc" if number % 2 else b"")
+                if number % 150 == 149:
+                    began = time.perf_counter()
+                    assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+                    waits.append(time.perf_counter() - began)
+        finally:
+            for own in held:
+                own.close()
+            process.terminate()
+    assert max(waits) < 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,9 @@ from mgcap.cli.console import bars, data, guarded
 from mgcap.errors import DataError
 from mgcap.models import DEFAULT_MODEL
 
+#: A token that someone chose must be longer than what can be guessed.
+SHORTEST_TOKEN = 8
+
 
 @guarded
 def serve(
@@ -20,59 +25,86 @@ def serve(
         typer.Option(help="A model that train wrote, or ucmerced; may be repeated, first is default."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; only this machine by default.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8000,
-    token: Annotated[
-        str | None, typer.Option(help="What clients must send; needed if others can reach it.", envvar="MGCAP_TOKEN")
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 for any that is free.", min=0, max=65535)] = 8000,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="A site that may use the service, as https://maps.example.org; may be repeated."),
     ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients must send; else $MGCAP_TOKEN, else a new one.")
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Let everyone in who reaches it.")] = False,
+    proxy_headers: Annotated[
+        bool, typer.Option("--proxy-headers", help="A proxy stands before it: X-Forwarded-For names the client.")
+    ] = False,
     max_megabytes: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 64.0,
-    max_megapixels: Annotated[float, typer.Option(help="Largest image.", min=0.001)] = 25.0,
+    max_megapixels: Annotated[float, typer.Option(help="Largest image, and all large ones at once.", min=0.001)] = 25.0,
     timeout: Annotated[float, typer.Option(help="Seconds to send a request, and to wait for it.", min=0.1)] = 60.0,
     queue: Annotated[int, typer.Option(help="Requests under way at once; more get 503.", min=1)] = 64,
     rate: Annotated[int, typer.Option(help="Requests a minute of one client, 0 for any number.", min=0)] = 0,
-    open_to_all: Annotated[
-        bool, typer.Option("--open-to-all", help="Listen to other machines without a token.")
-    ] = False,
+    token: Annotated[str | None, typer.Option(hidden=True)] = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
     """A web page and service: drop an image or a GeoTIFF, see what it shows, why, and where.
 
+    The address that it prints holds the token; open it in a browser. Programs send the token as a header.
+
     Example: mgcap serve --model ucmerced --port 8000
     """
     try:
-        import uvicorn
-
         from mgcap.serve.app import create_app
+        from mgcap.serve.connections import Server, bound_logs, open_files, server_config
         from mgcap.serve.service import load_models
         from mgcap.serve.settings import Settings
     except ImportError as error:
         raise DataError("the service needs more packages: pip install 'mgcap[web]'") from error
-    if host not in ("127.0.0.1", "localhost", "::1") and not token and not open_to_all:
-        raise DataError(f"{host} can be reached by others: give a --token, or say --open-to-all")
+    if token is not None:
+        raise DataError(
+            "a token on the command line can be read by every user of this machine; "
+            "give it in MGCAP_TOKEN or --token-file"
+        )
     settings = Settings(
-        token=token,
+        host=host,
+        allow_origins=tuple(allow_origin or ()),
+        token=None if no_token else _token(token_file),
+        proxy_headers=proxy_headers,
         max_megabytes=max_megabytes,
         max_megapixels=max_megapixels,
         timeout=timeout,
-        queue=queue,
+        queue=min(queue, max(4, open_files() // 8)),
         rate=rate,
     )
     models = load_models(model or [DEFAULT_MODEL], device=device, engine=engine, progress=bars)
-    config = uvicorn.Config(
-        create_app(models, settings),
-        host=host,
-        port=port,
-        log_level="warning",
-        server_header=False,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=int(settings.timeout),
-        h11_max_incomplete_event_size=64 * 1024,
-    )
-    server = uvicorn.Server(config)
-    data.print(f"http://{host}:{port} (models: {', '.join(models)}; stop with Ctrl+C)", markup=False)
+    app = create_app(models, settings)
+    shown = f"[{host}]" if ":" in host else host
+
+    def tell(port: int) -> None:
+        secret = f"/#token={settings.token}" if settings.token else ""
+        data.print(
+            f"http://{shown}:{port}{secret} (models: {', '.join(models)}; stop with Ctrl+C)",
+            markup=False,
+            soft_wrap=True,
+        )
+
+    bound_logs()
+    server = Server(server_config(app, host, port, settings.timeout, app.state.service.count_bad), tell)
     try:
         server.run()
     except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on
         bars.say("stopped")
     if not server.started:
         raise DataError(f"the service could not listen at {host}:{port}; is another one there?")
+
+
+def _token(file: Path | None) -> str:
+    """The token of a file or of the environment, or a new one."""
+    if file is None and "MGCAP_TOKEN" not in os.environ:
+        return secrets.token_urlsafe(24)
+    where = str(file) if file is not None else "MGCAP_TOKEN"
+    found = (file.expanduser().read_text() if file is not None else os.environ["MGCAP_TOKEN"]).strip()
+    if len(found) < SHORTEST_TOKEN or not found.isascii() or not found.isprintable() or " " in found:
+        raise DataError(
+            f"the token in {where} must have {SHORTEST_TOKEN} or more letters, digits and signs in one word"
+        )
+    return found

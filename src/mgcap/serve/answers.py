@@ -85,13 +85,11 @@ def model_summary(name: str, classifier: SceneClassifier) -> dict[str, Any]:
 
 def map_answer(number: str, done: Mapped) -> dict[str, Any]:
     """A finished map: the image, its cells, its legend, and what can be downloaded."""
-    from pathlib import Path
-
     from mgcap.geo.colours import class_colours
     from mgcap.geo.pictures import thinned
 
     grid, found = done.plan.grid, done.found
-    image, _ = thinned(Path(done.plan.raster), done.plan.look, MAP_SIDE)
+    image, _ = thinned(done.plan, MAP_SIDE)
     total = max(float(done.areas.sum()), 1e-9)
     return {
         "id": number,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import secrets
 import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from fastapi import FastAPI, File, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, PlainTextResponse
 from prometheus_client import generate_latest
+from pydantic import AfterValidator
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -32,9 +33,8 @@ from mgcap.serve.guard import Guard
 from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
 from mgcap.serve.service import Measure, Service
 from mgcap.serve.settings import Settings
-from mgcap.serve.uploads import save_upload
+from mgcap.serve.uploads import plain_raster, uploaded_pixels
 
-log = logging.getLogger("mgcap.serve")
 PAGE = Path(__file__).parent / "page"
 #: Tiles of a map between which other requests get their turn.
 MAP_CHUNK = 16
@@ -42,6 +42,41 @@ MAP_CHUNK = 16
 Upload = Annotated[UploadFile, File(description="A JPEG, PNG, WebP or TIFF file.")]
 ModelName = Annotated[str, Form(description="Name of the model; by default the first.", max_length=200)]
 ClassName = Annotated[str, Form(description="Name of a class of the model.", max_length=200)]
+
+
+def _check_tile(text: str) -> str:
+    """Refuse sides that are no side of a tile."""
+    from mgcap.geo.plan import parse_tile
+
+    if text:
+        try:
+            parse_tile(text)
+        except MgcapError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
+def _check_scale(text: str) -> str:
+    """Refuse numbers that are not finite."""
+    parts = text.split(",")
+    if len(parts) == 2:
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            return text  # choose_look says what scales there are
+        if not all(math.isfinite(number) and abs(number) < 1e30 for number in numbers):
+            raise ValueError("black and white must be finite numbers")
+    return text
+
+
+Overlap = Annotated[float, Form(ge=0, le=0.75, allow_inf_nan=False, description="Of tiles, as part of their side.")]
+TileSide = Annotated[str, Form(max_length=20, description="As 80m or 256px."), AfterValidator(_check_tile)]
+Bands = Annotated[
+    str, Form(max_length=20, pattern=r"^$|^[1-9][0-9]{0,3}(,[1-9][0-9]{0,3}){0,2}$", description="As 4,3,2.")
+]
+Scale = Annotated[
+    str, Form(max_length=40, description="auto, percentiles or BLACK,WHITE."), AfterValidator(_check_scale)
+]
 
 
 def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settings | None = None) -> FastAPI:
@@ -66,7 +101,7 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
         docs_url=None,  # its page would fetch scripts from elsewhere; ours does not
         redoc_url=None,
         lifespan=lifespan,
-        responses={status: RESPONSES[status] for status in (401, 500)},
+        responses={status: RESPONSES[status] for status in (401, 403, 421, 500)},
     )
     app.state.service = service
     _add_errors(app)
@@ -96,11 +131,6 @@ def _add_errors(app: FastAPI) -> None:
         folder = str(request.app.state.service.folder)
         sentence = " ".join(word for word in str(error).split(" ") if not word.startswith(folder))
         return refusal_response(Refusal(400, sentence.strip()))
-
-    @app.exception_handler(Exception)
-    async def unexpected(request: Request, error: Exception) -> Response:
-        log.exception("a request failed", exc_info=error)
-        return refusal_response(Refusal(500, "something went wrong on our side"))
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:
@@ -145,7 +175,7 @@ def _add_pages(app: FastAPI, service: Service) -> None:
     async def download(number: str, name: str) -> FileResponse:
         folder = service.maps.get(number)
         files = {file.name: file for file in folder.iterdir()} if folder else {}
-        if name not in files or name.startswith("upload"):
+        if name not in files:
             raise Refusal(404, "there is no such map; maps are kept for a while only")
         return FileResponse(files[name], filename=name)
 
@@ -159,9 +189,8 @@ def _add_work(app: FastAPI, service: Service) -> None:
     @app.post("/api/predict", summary="What an image shows", responses=both)
     async def predict(request: Request, file: Upload, model: ModelName = "") -> dict[str, Any]:
         name = service.model(model)
-        with tempfile.TemporaryDirectory(dir=service.folder) as folder:
-            path = await save_upload(file, Path(folder), settings.max_megapixels)
-            rows = await _answer(service, request, service.compute.probabilities(name, path), settings.timeout)
+        async with _pixels(service, file) as pixels:
+            rows = await _answer(service, request, service.compute.probabilities(name, pixels), settings.timeout)
         service.images.labels(name).inc()
         return {"model": name, **answers.prediction(service.models[name].classes_, rows)}
 
@@ -170,11 +199,10 @@ def _add_work(app: FastAPI, service: Service) -> None:
         request: Request, file: Upload, model: ModelName = "", target: ClassName = "", contrast: ClassName = ""
     ) -> dict[str, Any]:
         name = service.model(model)
-        with tempfile.TemporaryDirectory(dir=service.folder) as folder:
-            path = await save_upload(file, Path(folder), settings.max_megapixels)
+        async with _pixels(service, file) as pixels:
 
             def work() -> dict[str, Any]:
-                return answers.explanation(service.models[name].explain(path, target or None, contrast or None))
+                return answers.explanation(service.models[name].explain(pixels, target or None, contrast or None))
 
             found = await _answer(service, request, service.compute.run(work), settings.timeout)
         service.images.labels(name).inc()
@@ -185,56 +213,97 @@ def _add_work(app: FastAPI, service: Service) -> None:
         request: Request,
         file: Upload,
         model: ModelName = "",
-        overlap: Annotated[float, Form(ge=0, le=0.75, description="Of tiles, as part of their side.")] = 0.0,
-        tile: Annotated[str, Form(max_length=20, description="As 80m or 256px.")] = "",
-        bands: Annotated[str, Form(max_length=20, pattern=r"^$|^[0-9]+(,[0-9]+){0,2}$", description="As 4,3,2.")] = "",
-        scale: Annotated[str, Form(max_length=40, description="auto, percentiles or BLACK,WHITE.")] = "auto",
+        overlap: Overlap = 0.0,
+        tile: TileSide = "",
+        bands: Bands = "",
+        scale: Scale = "auto",
     ) -> dict[str, Any]:
+        name = service.model(model)
+        chosen = tuple(int(b) for b in bands.split(",")) if bands else None
+        job = MapJob(service, name, {"overlap": overlap, "tile": tile or None, "scale": scale or "auto"})
+        try:
+            async with asyncio.timeout(settings.map_timeout):
+                raster = await plain_raster(service, file, job.inputs, chosen)
+            work = service.map_threads.submit(job.run, raster)
+            found = await _answer(service, request, work, settings.map_timeout)
+        except TimeoutError:
+            job.give_up()
+            raise Refusal(503, "the raster could not be read in time; try again", Retry_After="5") from None
+        except BaseException:
+            job.give_up()
+            raise
+        job.keep()
+        return {"model": name, **found}
+
+
+class MapJob:
+    """A map that a request asked for.
+
+    Args:
+        service: What requests share.
+        model: Name of the model.
+        options: Of :func:`mgcap.geo.plan.make_plan`.
+    """
+
+    def __init__(self, service: Service, model: str, options: dict[str, Any]) -> None:
+        self.service, self.model, self.options = service, model, options
+        self.number = secrets.token_urlsafe(16)
+        self.folder = service.folder / self.number
+        self.inputs = self.folder / "in"
+        self.outputs = self.folder / "out"
+        self.gone = threading.Event()
+        for folder in (self.folder, self.inputs, self.outputs):
+            folder.mkdir()
+
+    def _in_turn(self, plan: Any, chunks: Sequence[int]) -> Iterator[Any]:
+        from mgcap.geo.tiles import answer_chunk
+
+        own = self.service.models[self.model].model_
+        for chunk in chunks:
+            if self.gone.is_set():
+                raise ConnectionAbortedError
+            yield chunk, self.service.compute.run(partial(answer_chunk, own, plan, chunk)).result()
+
+    def run(self, raster: Path) -> dict[str, Any]:
+        """Make the map, on a thread of its own."""
         from mgcap.geo.mapping import map_raster
 
-        name = service.model(model)
-        number = secrets.token_urlsafe(16)
-        folder = service.folder / number
-        folder.mkdir()
-        gone = threading.Event()
+        done = map_raster(
+            self.service.models[self.model],
+            self.service.files[self.model],
+            raster,
+            self.outputs / "landuse.gpkg",
+            workers=self._in_turn,
+            chunk=MAP_CHUNK,
+            max_tiles=self.service.settings.max_tiles,
+            **self.options,
+        )
+        self.service.images.labels(self.model).inc(len(done.plan.grid))
+        return answers.map_answer(self.number, done)
 
-        def in_turn(plan: Any, chunks: Sequence[int]) -> Iterator[Any]:
-            from mgcap.geo.tiles import answer_chunk
+    def give_up(self) -> None:
+        """Stop, and leave nothing behind."""
+        self.gone.set()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-            own = service.models[name].model_
-            for chunk in chunks:
-                if gone.is_set():
-                    raise ConnectionAbortedError
-                yield chunk, service.compute.run(partial(answer_chunk, own, plan, chunk)).result()
+    def keep(self) -> None:
+        """Let its files be downloaded."""
+        shutil.rmtree(self.inputs, ignore_errors=True)
+        self.service.keep_map(self.number, self.outputs)
 
-        try:
-            path = await save_upload(file, folder, settings.max_raster_megapixels, only_tiff=True)
 
-            def work() -> dict[str, Any]:
-                done = map_raster(
-                    service.models[name],
-                    service.files[name],
-                    path,
-                    folder / "landuse.gpkg",
-                    workers=in_turn,
-                    overlap=overlap,
-                    tile=tile or None,
-                    bands=tuple(int(b) for b in bands.split(",")) if bands else None,
-                    scale=scale or "auto",
-                    chunk=MAP_CHUNK,
-                    max_tiles=settings.max_tiles,
-                )
-                service.images.labels(name).inc(len(done.plan.grid))
-                return answers.map_answer(number, done)
-
-            found = await _answer(service, request, service.map_threads.submit(work), settings.map_timeout)
-            path.unlink()
-        except BaseException:
-            gone.set()
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        service.keep_map(number, folder)
-        return {"model": name, **found}
+@asynccontextmanager
+async def _pixels(service: Service, file: UploadFile) -> AsyncIterator[Any]:
+    """The pixels of an upload, decoded within the time of a request."""
+    seconds = service.settings.timeout
+    with tempfile.TemporaryDirectory(dir=service.folder) as folder:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(seconds):
+                    pixels = await stack.enter_async_context(uploaded_pixels(service, file, Path(folder)))
+            except TimeoutError:
+                raise Refusal(503, f"there was no answer within {seconds:g} s; try again", Retry_After="5") from None
+            yield pixels
 
 
 async def _answer(service: Service, request: Request, future: Any, seconds: float) -> Any:

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +26,7 @@ BATCH = 8
 class _Job:
     work: Callable[[], Any] | None
     model: str = ""
-    image: Path | None = None
+    image: Array | None = None
     done: Future[Any] = field(default_factory=Future)
 
 
@@ -53,8 +52,8 @@ class Compute:
         """How many jobs wait."""
         return self.jobs.qsize()
 
-    def probabilities(self, model: str, image: Path) -> Future[Array]:
-        """Probabilities of one image by the model of that name; an unreadable one fails with ImageError."""
+    def probabilities(self, model: str, image: Array) -> Future[Array]:
+        """Probabilities of one image ``[H, W, 3]`` by the model of that name."""
         job = _Job(None, model, image)
         self.jobs.put(job)
         return job.done
@@ -102,18 +101,27 @@ class Compute:
         jobs = [job for job in batch if job.done.set_running_or_notify_cancel()]
         if not jobs:
             return
-        errors: dict[int, ImageError] = {}
         try:
-            images = [job.image for job in jobs if job.image is not None]
-            kept, rows = self.models[jobs[0].model].predict_readable(images, errors.__setitem__)
+            answers = self._answers(jobs)
+        except Exception:  # one of them fails; which one shows when each is by itself
+            for job in jobs:
+                try:
+                    job.done.set_result(self._answers([job])[0])
+                except BaseException as error:  # the request that waits for it raises it
+                    job.done.set_exception(error)
+            return
         except BaseException as error:
             for job in jobs:
                 job.done.set_exception(error)
             return
-        for index, row in zip(kept, rows, strict=True):
-            jobs[index].done.set_result(row)
-        for index, failure in errors.items():
-            jobs[index].done.set_exception(failure)
+        for job, row in zip(jobs, answers, strict=True):
+            job.done.set_result(row)
+
+    def _answers(self, jobs: Sequence[_Job]) -> Array:
+        found: Array = self.models[jobs[0].model].predict_proba([job.image for job in jobs])
+        if not np.isfinite(found).all():
+            raise ImageError("the model has no finite answer to the image")
+        return found
 
 
 async def answer_of(future: Future[T], gone: Callable[[], Any], seconds: float) -> T:

@@ -1,18 +1,20 @@
-"""Stands before every request: token, limits on size, time and number, and headers that keep browsers safe."""
+"""Stands before every request: host, origin, token, limits on size, time and number, and headers for browsers."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
+import logging
 import time
-from collections import OrderedDict, deque
 from collections.abc import MutableMapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mgcap.serve.access import Access, Clients, client_of, header_values
 from mgcap.serve.refusals import Refusal, refusal_response
 from mgcap.serve.settings import Settings
+
+log = logging.getLogger("mgcap.serve")
 
 HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
@@ -24,10 +26,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-#: What anyone may see: the page itself, and whether the service is up.
-OPEN = ("/", "/health", "/docs")
-#: Clients whose requests are counted; the longest silent are forgotten first.
-CLIENTS = 10_000
+#: A body may come slowly for so many seconds; from then on it must have come at this rate, in bytes a second.
+PATIENCE, SLOWEST = 10.0, 10_000
 
 
 class Guard:
@@ -40,8 +40,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app, self.settings = app, settings
+        self.access = Access(settings)
+        self.requests = Clients()
         self.under_way = 0
-        self.seen: OrderedDict[str, deque[float]] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -49,6 +50,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started = False
+        origin = self.access.allowed_origin(scope)
 
         async def guarded_send(message: Message) -> None:
             nonlocal started
@@ -56,62 +58,56 @@ class Guard:
                 return  # the application could not read the body and says so; why it could not is told below
             if message["type"] == "http.response.start":
                 started = True
-                _add_headers(message, scope["path"])
+                _add_headers(message, scope["path"], origin)
             await send(message)
 
-        work = scope["path"].startswith("/api/") and scope["method"] == "POST"
         body = _Body(receive, self.settings)
         refused: Refusal | None = None
         try:
-            self._check(scope)
-            if not work:
-                await self.app(scope, body.receive, guarded_send)
-                return
-            self._check_rate(scope)
-            if self.under_way >= self.settings.queue:
-                await body.drain()
-                raise Refusal(503, "the service is busy; try again in a moment", Retry_After="2")
-            self.under_way += 1
-            try:
-                await self.app(scope, body.receive, guarded_send)
-            finally:
-                self.under_way -= 1
+            await self._pass(scope, body, guarded_send)
         except Refusal as refusal:
             refused = refusal
+        except Exception as error:
+            log.exception("a request failed", exc_info=error)
+            refused = Refusal(500, "something went wrong on our side")
         refused, body.refusal = body.refusal or refused, None
         if refused is not None and not started:
             await refusal_response(refused)(scope, receive, guarded_send)
 
-    def _check(self, scope: Scope) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()):
+    async def _pass(self, scope: Scope, body: _Body, send: Send) -> None:
+        """Check a request and hand it on."""
+        self._check_length(scope)
+        self.access.check(scope)
+        if scope["method"] == "OPTIONS" and self.access.allowed_origin(scope):
+            raise Refusal(204, "")
+        if not (scope["path"].startswith("/api/") and scope["method"] == "POST"):
+            await self.app(scope, body.receive, send)
+            return
+        self._check_rate(scope)
+        if self.under_way >= self.settings.queue:
+            await body.drain()
+            raise Refusal(503, "the service is busy; try again in a moment", Retry_After="2")
+        self.under_way += 1
+        try:
+            await self.app(scope, body.receive, send)
+        finally:
+            self.under_way -= 1
+
+    def _check_length(self, scope: Scope) -> None:
+        length = (header_values(scope, b"content-length") or ["0"])[-1]
+        if not (length.isascii() and length.isdigit() and len(length) < 20):
             raise Refusal(400, "the length of the request is not a number")
         if int(length) > self.settings.max_bytes:
             raise Refusal(413, f"uploads may have {self.settings.max_megabytes:g} MB", Connection="close")
-        path = scope["path"]
-        if self.settings.token is None or path in OPEN or path.startswith("/static/"):
-            return
-        given = headers.get("authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), self.settings.token.encode()):
-            raise Refusal(401, "a token is needed: send it as 'Authorization: Bearer TOKEN'", WWW_Authenticate="Bearer")
 
     def _check_rate(self, scope: Scope) -> None:
         if not self.settings.rate:
             return
-        client = (scope.get("client") or ("",))[0]
-        now = time.monotonic()
-        times = self.seen.setdefault(client, deque())
-        self.seen.move_to_end(client)
-        while len(self.seen) > CLIENTS:
-            self.seen.popitem(last=False)
-        while times and times[0] < now - 60:
-            times.popleft()
-        if len(times) >= self.settings.rate:
-            raise Refusal(
-                429, f"more than {self.settings.rate} requests a minute", Retry_After=str(int(61 - now + times[0]))
-            )
-        times.append(now)
+        client = client_of(scope, self.settings.proxy_headers)
+        if self.requests.recent(client) >= self.settings.rate:
+            wait = self.requests.seconds_left(client)
+            raise Refusal(429, f"more than {self.settings.rate} requests a minute", Retry_After=str(wait))
+        self.requests.add(client)
 
 
 class _Body:
@@ -120,18 +116,23 @@ class _Body:
     def __init__(self, receive: Receive, settings: Settings) -> None:
         self._receive, self.settings = receive, settings
         self.received = 0
-        self.deadline = time.monotonic() + settings.timeout
+        self.start = time.monotonic()
         self.complete = False
         self.refusal: Refusal | None = None
+
+    def _seconds_left(self) -> float:
+        """Until the body must have come further."""
+        allowed = min(self.settings.timeout, max(PATIENCE, self.received / SLOWEST))
+        return max(0.0, self.start + allowed - time.monotonic())
 
     async def receive(self) -> Message:
         if self.complete:  # what comes now can only be that the client has gone
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), max(0.0, self.deadline - time.monotonic()))
+            message = await asyncio.wait_for(self._receive(), self._seconds_left())
         except TimeoutError:
             self.refusal = Refusal(
-                408, f"the request was not sent within {self.settings.timeout:g} s", Connection="close"
+                408, f"the request was not sent within {time.monotonic() - self.start:.0f} s", Connection="close"
             )
             raise self.refusal from None
         if message["type"] == "http.request":
@@ -148,11 +149,18 @@ class _Body:
             pass
 
 
-def _add_headers(message: MutableMapping[str, Any], path: str) -> None:
+def _add_headers(message: MutableMapping[str, Any], path: str, origin: str | None) -> None:
     present = {name.lower() for name, _ in message["headers"]}
     extra = dict(HEADERS)
     extra["cache-control"] = "no-cache" if path.startswith("/static/") else "no-store"
+    if origin is not None:
+        extra |= {
+            "access-control-allow-origin": origin,
+            "access-control-allow-headers": "authorization, content-type",
+            "access-control-allow-methods": "GET, POST",
+            "vary": "origin",
+        }
     message["headers"] = [
         *message["headers"],
-        *((name.encode(), value.encode()) for name, value in extra.items() if name.encode() not in present),
+        *((name.encode(), value.encode("latin-1")) for name, value in extra.items() if name.encode() not in present),
     ]

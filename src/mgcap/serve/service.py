@@ -1,15 +1,15 @@
-"""What requests share: models, the computing thread, finished maps and counters."""
+"""What requests share: models, decoders, the computing thread, finished maps and counters."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,9 +18,14 @@ from mgcap.classifier import SceneClassifier
 from mgcap.errors import MgcapError
 from mgcap.models import find_model
 from mgcap.progress import silent
+from mgcap.serve.budget import Budget
 from mgcap.serve.compute import Compute
+from mgcap.serve.decoders import CHILDREN, Decoders
+from mgcap.serve.folders import WorkFolder
 from mgcap.serve.refusals import Refusal
 from mgcap.serve.settings import Settings
+
+T = TypeVar("T")
 
 
 class Service:
@@ -32,7 +37,12 @@ class Service:
         self.models = {name: classifier for name, (_, classifier) in models.items()}
         self.compute = Compute(self.models)
         self.map_threads = ThreadPoolExecutor(2, "map")
-        self.folder = Path(tempfile.mkdtemp(prefix="mgcap-serve-"))
+        self._work_folder = WorkFolder()
+        self.folder = self._work_folder.path
+        self.decoders = Decoders()
+        self._decoder_threads = ThreadPoolExecutor(CHILDREN, "decode")
+        self.budget = Budget(int(1e6 * settings.max_megapixels))
+        self.copies = asyncio.Semaphore(1)  # a raster takes one decoder, so that another is left for images
         self.maps: OrderedDict[str, Path] = OrderedDict()
         self.registry = CollectorRegistry()
         self.requests = Counter(
@@ -50,17 +60,27 @@ class Service:
             raise Refusal(404, f"there is no model of that name; there are {', '.join(self.models)}")
         return name
 
+    def count_bad(self) -> None:
+        """Count a request that was no HTTP."""
+        self.requests.labels("other", 400).inc()
+
+    async def in_decoder_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Wait for a decoder without holding up other requests."""
+        return await asyncio.get_running_loop().run_in_executor(self._decoder_threads, work, *arguments)
+
     def keep_map(self, number: str, folder: Path) -> None:
         """Let a map be downloaded, and forget the oldest."""
         self.maps[number] = folder
         while len(self.maps) > self.settings.kept_maps:
-            shutil.rmtree(self.maps.popitem(last=False)[1], ignore_errors=True)
+            shutil.rmtree(self.maps.popitem(last=False)[1].parent, ignore_errors=True)
 
     def close(self) -> None:
         """Finish and clean up."""
         self.map_threads.shutdown(wait=True)
         self.compute.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.decoders.close()
+        self._decoder_threads.shutdown(wait=False, cancel_futures=True)
+        self._work_folder.close()
 
 
 def load_models(names: Sequence[str | Path], **options: Any) -> dict[str, tuple[Path, SceneClassifier]]:

@@ -8,17 +8,26 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Origin = Annotated[
+    str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$", max_length=300)
+]
 
 
 class Settings(BaseModel):
     """Limits of the service.
 
     Attributes:
+        host: Address that the service listens at; requests by this name are answered.
+        allow_origins: Sites whose pages may use the service, as ``https://maps.example.org``; requests by these names
+            are answered too.
         token: What clients must send, if anything.
+        proxy_headers: Whether a proxy stands before the service, so that ``X-Forwarded-For`` names the client.
         max_megabytes: Of an upload.
         max_megapixels: Of an image; a larger one is refused before it is decoded.
         max_raster_megapixels: Of a raster to map, which is read by windows.
         max_tiles: Of a map.
+        decode_timeout: Seconds that the decoder of an image may take.
+        raster_decode_timeout: Seconds that the decoder of a raster may take.
         timeout: Seconds to send a request in, and seconds to wait for its answer.
         map_timeout: Seconds to wait for a map.
         queue: Requests under way at once; more get 503.
@@ -28,11 +37,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    token: str | None = None
+    host: str = "127.0.0.1"
+    allow_origins: tuple[Origin, ...] = ()
+    token: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    proxy_headers: bool = False
     max_megabytes: Positive = 64.0
     max_megapixels: Positive = 25.0
     max_raster_megapixels: Positive = 400.0
     max_tiles: Count = 4000
+    decode_timeout: Positive = 20.0
+    raster_decode_timeout: Positive = 300.0
     timeout: Positive = 60.0
     map_timeout: Positive = 900.0
     queue: Count = 64

@@ -1,16 +1,23 @@
-"""An upload to a file that is safe to open: of a known kind by its first bytes, not too large, under a name of ours."""
+"""An upload to a file of ours, of a known kind by its first bytes; what is in it is read by child processes alone."""
 
 from __future__ import annotations
 
 import asyncio
-import warnings
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import tifffile
-from PIL import Image, UnidentifiedImageError
+import numpy as np
 from starlette.datastructures import UploadFile
 
+from mgcap.serve.decoders import LargeImageError
 from mgcap.serve.refusals import Refusal
+
+if TYPE_CHECKING:
+    from mgcap.serve.service import Service
+
+Array = np.ndarray[Any, Any]
 
 #: First bytes of the kinds of files that are taken, with the suffix we give them and Pillow's name.
 _KINDS = (
@@ -33,48 +40,48 @@ def _kind(first: bytes) -> tuple[str, str]:
     raise Refusal(415, "only JPEG, PNG, WebP and TIFF images are taken")
 
 
-async def save_upload(upload: UploadFile, folder: Path, max_megapixels: float, only_tiff: bool = False) -> Path:
-    """Write an upload into a folder and check it, without decoding its pixels.
-
-    Args:
-        upload: What the client sent; its name is not used.
-        folder: Of this request alone.
-        max_megapixels: More are refused.
-        only_tiff: Refuse other kinds.
-    """
+async def save_upload(upload: UploadFile, folder: Path) -> tuple[Path, str]:
+    """Write an upload into a folder of its own; returns the file and Pillow's name of its format."""
     first = await upload.read(_BLOCK)
     if not first:
         raise Refusal(400, "the file is empty")
     suffix, name = _kind(first)
-    if only_tiff and name != "TIFF":
-        raise Refusal(415, "only (Geo)TIFF rasters can be mapped")
     path = folder / f"upload{suffix}"
     with path.open("wb") as file:
         while first:
             file.write(first)
             first = await upload.read(_BLOCK)
-    width, height = await asyncio.to_thread(_size, path, name)
-    if width * height > 1e6 * max_megapixels:
-        raise Refusal(413, f"the image is {width} x {height} pixels; {max_megapixels:g} million are allowed")
-    return path
+    return path, name
 
 
-def _size(path: Path, name: str) -> tuple[int, int]:
-    """Width and height by the header."""
+@asynccontextmanager
+async def uploaded_pixels(service: Service, upload: UploadFile, folder: Path) -> AsyncIterator[Array]:
+    """The pixels of an uploaded image; a large one waits until there is room for it."""
+    path, form = await save_upload(upload, folder)
+    limit, seconds = int(1e6 * service.settings.max_megapixels), service.settings.decode_timeout
+
+    def decode(accounted: bool) -> Array:
+        return service.decoders.image(path, form, limit, seconds, accounted)
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                with Image.open(path, formats=[name]) as image:
-                    width, height = image.size
-                    return int(width), int(height)
-            except (UnidentifiedImageError, Image.DecompressionBombError):
-                if name != "TIFF":
-                    raise
-            with tifffile.TiffFile(path) as file:
-                page = file.pages[0]
-                return int(page.imagewidth), int(page.imagelength)  # type: ignore[union-attr]
-    except Image.DecompressionBombError as error:
-        raise Refusal(413, "the image has too many pixels") from error
-    except Exception as error:  # decoders raise whatever they like on crafted files
-        raise Refusal(400, "the file cannot be read as an image") from error
+        yield await service.in_decoder_thread(decode, False)
+        return
+    except LargeImageError as large:
+        pixels = large.pixels
+    async with service.budget.take(pixels):
+        yield await service.in_decoder_thread(decode, True)
+
+
+async def plain_raster(service: Service, upload: UploadFile, folder: Path, bands: Sequence[int] | None) -> Path:
+    """A plain copy of an uploaded raster, for the map."""
+    path, form = await save_upload(upload, folder)
+    if form != "TIFF":
+        raise Refusal(415, "only (Geo)TIFF rasters can be mapped")
+    target = folder / "plain.tif"
+    limit = int(1e6 * service.settings.max_raster_megapixels)
+    async with service.copies:
+        await asyncio.to_thread(
+            service.decoders.raster, path, target, bands, limit, service.settings.raster_decode_timeout
+        )
+    path.unlink()
+    return target

@@ -18,6 +18,14 @@ function drawing(make) { element.svg = true; try { return make(); } finally { el
 
 function say(text, bad = false) { status.textContent = text; status.classList.toggle("bad", bad); }
 
+function token_of_address() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!given) return;
+  sessionStorage.setItem("token", given);
+  history.replaceState(null, "", location.pathname);
+}
+token_of_address();
+
 function headers() {
   const token = $("token").value || sessionStorage.getItem("token") || "";
   return token ? { Authorization: `Bearer ${token}` } : {};
