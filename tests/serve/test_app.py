@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import socket
 import struct
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from rasterio.transform import from_origin
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
+from mgcap.serve import connections, guard
 from mgcap.serve.compute import Compute
 from tests.serve.conftest import Start
 
@@ -233,3 +237,113 @@ def test_rate(start: Start, image: Path) -> None:
     codes = [httpx.post(f"{url}/api/predict", **_sent(image)).status_code for _ in range(3)]
     assert codes == [200, 200, 429]
     assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_one_bad_item_never_fails_another(start: Start, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is asked again one by one when it fails as a whole, whatever the reason."""
+    real = SceneClassifier.predict_proba
+
+    def crafted(self: SceneClassifier, images: Any) -> Any:
+        if any(item.shape[0] == 61 for item in images):
+            raise ZeroDivisionError("crafted")
+        return real(self, images)
+
+    monkeypatch.setattr(SceneClassifier, "predict_proba", crafted)
+    url = start()
+    buffer = io.BytesIO()
+    Image.new("RGB", (61, 61)).save(buffer, "PNG")
+    contents = [image.read_bytes(), buffer.getvalue()] * 12
+    with httpx.Client(timeout=60) as client, ThreadPoolExecutor(24) as pool:
+        replies = list(pool.map(lambda content: client.post(f"{url}/api/predict", **_sent(content)), contents))
+    assert [reply.status_code for reply in replies] == [200, 500] * 12
+    assert replies[1].json() == {"error": "something went wrong on our side"}
+    for header in ("content-security-policy", "x-frame-options", "x-content-type-options", "cache-control"):
+        assert header in replies[1].headers
+    assert 'mgcap_requests_total{path="/api/predict",status="500"} 12.0' in httpx.get(f"{url}/metrics").text
+
+
+def test_what_is_no_http_is_answered_safely_and_counted(start: Start) -> None:
+    url = start()
+    host, port = url.removeprefix("http://").split(":")
+    for nonsense in (
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
+    ):
+        with socket.create_connection((host, int(port)), timeout=5) as own:
+            own.sendall(nonsense)
+            reply = own.recv(2000)
+        assert b" 400 " in reply.splitlines()[0]
+        assert b"x-frame-options: DENY" in reply
+    assert 'mgcap_requests_total{path="other",status="400"} 3.0' in httpx.get(f"{url}/metrics").text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tile": "9999999999999999999"}, {"tile": "9" * 20}, {"tile": "0"}, {"tile": "-5"}, {"tile": "1e9"},
+        {"overlap": "nan"}, {"overlap": "inf"}, {"overlap": "1"}, {"bands": "0"}, {"bands": "99999,1,1"},
+        {"scale": "nan,1"}, {"scale": "0,1e400"}, {"scale": "-1e300,1e300"},
+    ],
+)  # fmt: skip
+def test_numbers_have_ranges(start: Start, image: Path, values: dict[str, str]) -> None:
+    refused = httpx.post(f"{start()}/api/map", data=values, **_sent(b"II*\x00", "r.tif"))
+    assert refused.status_code == 422, refused.text
+    assert "\n" not in refused.json()["error"]
+
+
+def test_a_raster_cannot_make_the_service_read_a_file(start: Start, tmp_path: Path) -> None:
+    secret, evil = tmp_path / "secret.tif", tmp_path / "evil.tif"
+    for path, value in ((secret, 200), (evil, 10)):
+        with rasterio.open(path, "w", driver="GTiff", count=3, height=64, width=64, dtype="uint8") as dataset:
+            dataset.write(np.full((3, 64, 64), value, np.uint8))
+            if path == evil:
+                dataset.update_tags(ns="OVERVIEWS", OVERVIEW_FILE=str(secret))
+    refused = httpx.post(f"{start()}/api/map", **_sent(evil), timeout=30)
+    assert refused.status_code == 400
+    assert "names another file" in refused.json()["error"]
+    assert str(tmp_path) not in refused.text and "mgcap-serve" not in refused.text
+
+
+def test_a_body_that_trickles_is_cut_off(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "PATIENCE", 1.0)
+    url = start(timeout=30)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as slow:
+        slow.sendall(
+            b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+            b"Content-Length: 50000\r\n\r\n"
+        )
+        began = time.perf_counter()
+        for _ in range(20):
+            try:
+                slow.sendall(b"--x")
+                time.sleep(0.2)
+            except OSError:
+                break
+        assert b" 408 " in slow.recv(1000).splitlines()[0]
+    assert time.perf_counter() - began < 10
+
+
+def test_a_head_that_never_ends_is_cut_off(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    host, port = start().removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(8):
+                slow.sendall(b"X: y\r\n")
+                time.sleep(0.2)
+        with pytest.raises(OSError):
+            for _ in range(3):
+                slow.sendall(b"X: y\r\n")
+                time.sleep(0.1)
+
+
+def test_logs_are_bounded() -> None:
+    few = connections.FewLines(5)
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "%s", ("bad",), None)
+    assert sum(few.filter(record) for _ in range(100)) == 5
+    few.start -= 61
+    assert few.filter(record)
+    assert record.getMessage() == "bad (95 messages before this one were not written)"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import rasterio
@@ -29,13 +32,13 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-def _opened(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
+def _opened(browser: Any, url: str, place: str = "", **options: Any) -> tuple[Any, list[str]]:
     page = browser.new_context(**options).new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if not _ours(request.url, url) else None)
-    page.goto(url)
+    page.goto(url + place)
     return page, complaints
 
 
@@ -96,3 +99,53 @@ def test_errors_are_told_and_tokens_asked_for(start: Start, browser: Any, tmp_pa
     assert page.locator("#result").is_hidden()
     page.goto(page.url + "docs")
     page.wait_for_selector("text=POST /api/predict")
+
+
+def test_the_token_of_the_printed_address_is_used_and_hidden(start: Start, browser: Any, scenes: Path) -> None:
+    url = start(token="sesame-sesame")
+    page, complaints = _opened(browser, url, "/#token=sesame-sesame")
+    expect(page.locator("#model option")).to_have_text(["first", "second"])
+    assert page.evaluate("location.href") == f"{url}/"
+    page.set_input_files("#file", open_folder(scenes).paths[0])
+    page.wait_for_selector("#result .rose")
+    assert complaints == []
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><title>evil</title>")
+
+    def log_message(self, form: str, *args: Any) -> None:
+        pass
+
+
+def test_a_page_under_another_name_gets_nothing(start: Start, scenes: Path) -> None:
+    """DNS rebinding: a name of the attacker that comes to mean this machine."""
+    url = start()
+    port = url.rsplit(":", 1)[1]
+    stranger = ThreadingHTTPServer(("127.0.0.1", 0), _Page)
+    threading.Thread(target=stranger.serve_forever, daemon=True).start()
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
+        )
+        page = found.new_page()
+        reply = page.goto(f"http://evil.example:{port}/")
+        assert reply is not None and reply.status == 421
+        script = "async () => { try { return (await fetch('/api/models')).status } catch (error) { return 0 } }"
+        assert page.evaluate(script) == 421
+        page.goto(f"http://127.0.0.1:{stranger.server_port}/")  # a page of another origin cannot post either
+        script = (
+            "async (url) => { const body = new FormData(); body.append('file', new Blob(['x'])); try {"
+            " return (await fetch(url + '/api/predict', {method: 'POST', body, mode: 'no-cors'})).type }"
+            " catch (error) { return 'failed' } }"
+        )
+        assert page.evaluate(script, url) in ("opaque", "failed")
+        found.close()
+    stranger.shutdown()
+    counted = httpx.get(f"{url}/metrics").text
+    assert 'status="403"} 1.0' in counted
+    assert 'path="/api/predict"' not in counted  # it never reached the application
