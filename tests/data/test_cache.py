@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from mgcap.data.cache import FeatureCache, RowStore, content_key, pack, unpack
+from mgcap.errors import DataError
 
 
 def _rows(count: int, length: int = 5, seed: int = 0) -> torch.Tensor:
@@ -128,3 +132,177 @@ def test_info_and_prune(tmp_path: Path) -> None:
     assert [info.recipe["crop"] for info in cache.prune(older_than_days=1.5)] == [0.8]
     assert [info.recipe["crop"] for info in cache.prune(keep_bytes=infos[0].bytes)] == [0.9]
     assert len(cache.prune()) == 1 and cache.info() == []
+
+
+def _tensors_hash(tensors: dict[str, torch.Tensor]) -> str:
+    """What a stranger would write as the checksum of a chunk, worked out without the package."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _rewrite(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Change a chunk and give it the checksum of what it holds then."""
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        assert file.metadata()["sha256"] == _tensors_hash(tensors)
+    change(tensors)
+    save_file(tensors, path, {"sha256": _tensors_hash(tensors)})
+
+
+def test_any_flipped_bit_is_noticed_and_the_row_is_asked_for_again(tmp_path: Path) -> None:
+    """All bits: length, header, metadata, keys, scale and rows."""
+    rows, keys = _rows(2, 3), _keys(1, 2)
+    RowStore(tmp_path).add(keys, rows)
+    (path,) = tmp_path.glob("*.safetensors")
+    whole, expected, found = path.read_bytes(), unpack(*pack(rows)), 0
+    for place in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(bytes(damaged))
+        store = RowStore(tmp_path)
+        there = [key in store for key in keys]
+        assert there in ([True, True], [False, False])
+        assert path.exists() == there[0]
+        if there[0]:
+            assert torch.equal(store.read(keys), expected)
+            found += 1
+    assert found < 80  # a capital in the escape of a header that says the same, say
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.update(rows=t["rows"].float()),
+        lambda t: t.update(rows=t["rows"].view(torch.int16)),
+        lambda t: t.update(scale=t["scale"].double()),
+        lambda t: t.update(keys=t["keys"].view(torch.int8)),
+        lambda t: t.update(rows=t["rows"][:, :3].contiguous()),
+        lambda t: t.update(rows=t["rows"][:1].clone()),
+        lambda t: t.update(rows=t["rows"].flatten()),
+        lambda t: t.update(rows=t["rows"][:, :0].clone()),
+        lambda t: t.update(scale=t["scale"][:1].clone()),
+        lambda t: t.update(scale=t["scale"].reshape(2, 1)),
+        lambda t: t.update(keys=t["keys"][:, :16].contiguous()),
+        lambda t: t.update(keys=t["keys"].flatten()),
+        lambda t: t.update({name: tensor[:0].clone() for name, tensor in t.items()}),
+        lambda t: t["scale"].fill_(float("nan")),
+        lambda t: t["scale"].fill_(float("inf")),
+        lambda t: t["rows"][1, 2].fill_(float("nan")),
+        lambda t: t["rows"][0, 0].fill_(float("-inf")),
+        lambda t: t.pop("scale"),
+        lambda t: t.pop("keys"),
+        lambda t: t.update(extra=torch.zeros(1)),
+        lambda t: t["keys"].zero_(),
+    ],
+)
+def test_a_crafted_chunk_is_removed_whatever_its_checksum(tmp_path: Path, change) -> None:
+    store = RowStore(tmp_path)
+    store.add(_keys(3, 4, 5), _rows(3))
+    store.add(_keys(1, 2), _rows(2))
+    path = next(p for p in tmp_path.glob("*.safetensors") if p.stat().st_size == min(_sizes(tmp_path)))
+    _rewrite(path, change)
+    again = RowStore(tmp_path)
+    assert [key in again for key in _keys(1, 2, 3)] == [False, False, True]
+    assert not path.exists()
+    again.add(_keys(1, 2), _rows(2))
+    assert torch.equal(RowStore(tmp_path).read(_keys(2, 1)), unpack(*pack(_rows(2)))[[1, 0]])
+
+
+def _sizes(folder: Path) -> list[int]:
+    return [p.stat().st_size for p in folder.glob("*.safetensors")]
+
+
+def test_chunks_of_the_release_before_have_no_checksum_and_are_computed_again(tmp_path: Path) -> None:
+    RowStore(tmp_path).add(_keys(1), _rows(1))
+    (path,) = tmp_path.glob("*.safetensors")
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    for metadata in (None, {"sha256": ""}, {"sha1": "0"}):
+        save_file(tensors, path, metadata)
+        assert _keys(1)[0] not in RowStore(tmp_path) and not path.exists()
+
+
+def test_rows_of_another_width_go(tmp_path: Path) -> None:
+    RowStore(tmp_path).add(_keys(1, 2), _rows(2, 7))
+    assert len(RowStore(tmp_path, width=5)) == 0 and not list(tmp_path.iterdir())  # the width is known
+    RowStore(tmp_path).add(_keys(1, 2), _rows(2, 7))
+    store = RowStore(tmp_path)
+    assert len(store) == 2
+    store.add(_keys(3), _rows(1, 5))  # it is not, until rows are computed
+    assert len(store) == 1 and store.read(_keys(3)).shape == (1, 5)
+
+
+def test_a_folder_with_the_name_of_a_chunk(tmp_path: Path) -> None:
+    RowStore(tmp_path).add(_keys(1), _rows(1))
+    (path,) = tmp_path.glob("*.safetensors")
+    path.unlink()
+    (path / "inner").mkdir(parents=True)
+    (tmp_path / "x.safetensors").mkdir()
+    store = RowStore(tmp_path)
+    assert _keys(1)[0] not in store
+    store.refresh()
+    store.add(_keys(1), _rows(1))
+    assert store.read(_keys(1)).shape == (1, 5)
+
+
+def test_what_is_damaged_or_removed_between_asking_and_reading(tmp_path: Path) -> None:
+    store = RowStore(tmp_path)
+    store.add(_keys(1), _rows(1))
+    late = RowStore(tmp_path)
+    (path,) = tmp_path.glob("*.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(DataError, match="damaged or removed"):
+        late.read(_keys(1))
+    assert _keys(1)[0] not in late
+    path.write_bytes(whole)
+    late.refresh()
+    assert _keys(1)[0] in late
+    path.unlink()
+    again = RowStore(tmp_path)
+    assert _keys(1)[0] not in again
+
+
+def test_a_chunk_is_read_in_full_when_a_row_is_asked_for_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RowStore(tmp_path).add(_keys(1, 2), _rows(2))
+    RowStore(tmp_path).add(_keys(3), _rows(1))
+    looked: list[int] = []
+
+    def hashed(tensors: dict[str, torch.Tensor]) -> str:
+        looked.append(len(tensors["rows"]))
+        return _tensors_hash(tensors)
+
+    monkeypatch.setattr("mgcap.data.chunks.state_hash", hashed)
+    monkeypatch.setattr("mgcap.data.cache.OPEN_FILES", 1)
+    store = RowStore(tmp_path)
+    assert len(store) == 3 and looked == []
+    for _ in range(3):
+        assert _keys(1)[0] in store and _keys(3)[0] in store
+        store.read(_keys(2, 3, 1))
+    assert looked == [2, 1]
+
+
+def test_rows_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not finite"):
+        RowStore(tmp_path).add(_keys(1), torch.full((1, 5), float("inf")))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '{"crop": "x"}', "[" * 100_000, "\udcff"])
+def test_a_damaged_recipe_is_listed_pruned_and_written_anew(tmp_path: Path, text: str) -> None:
+    store = FeatureCache(tmp_path).store({"crop": 1.0})
+    store.add(_keys(1), _rows(1))
+    assert store.folder
+    (store.folder / "recipe.json").write_bytes(text.encode(errors="surrogateescape"))
+    (info,) = FeatureCache(tmp_path).info()
+    assert info.recipe == {} and info.images == 1
+    again = FeatureCache(tmp_path)
+    assert _keys(1)[0] in again.store({"crop": 1.0})
+    assert [info.recipe["crop"] for info in again.info()] == [1.0]
+    (store.folder / "recipe.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert len(again.prune()) == 1 and not store.folder.exists()

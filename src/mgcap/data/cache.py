@@ -5,8 +5,8 @@ chunk files, each written beside its place and then renamed, so that a file is w
 the chunk it was working on and nothing else. Rows are found by the hash of the image's content. Processes that share
 a cache take chunks by locks that vanish with the process, so that they share the work as well.
 
-Rows are kept in half precision with a power of two for each row as its scale: entries below the largest by less than
-nine orders of magnitude keep a relative precision of 2**-11.
+Each chunk has a checksum, which is compared when a row of it is first asked for: a chunk that is damaged, or that lacks
+one, is removed, and its rows are computed again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ import json
 import os
 import shutil
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mgcap.assets import atomic_path, cache_dir
-from mgcap.data.stream import Item
+from mgcap.data import chunks
+from mgcap.data.chunks import DamagedChunk, content_key, pack, unpack
+from mgcap.data.locks import claimed
+from mgcap.errors import DataError
+
+__all__ = ["FeatureCache", "Recipe", "RowStore", "StoreInfo", "content_key", "pack", "unpack"]
 
 Recipe = dict[str, Any]
 
@@ -41,99 +44,90 @@ FORMAT = 1
 OPEN_FILES = 16
 
 
-def content_key(item: Item) -> bytes | None:
-    """A hash of an image's content: the file's bytes, or the array's; None for a file that cannot be opened."""
-    if isinstance(item, str | Path):
-        try:
-            state = Path(item).stat()
-            return _file_hash(str(item), state.st_size, state.st_mtime_ns)
-        except OSError:
-            return None
-    array = np.ascontiguousarray(np.asarray(item))
-    kind = "tensor" if isinstance(item, Tensor) else "array"
-    return hashlib.sha256(f"{kind} {array.dtype} {array.shape}".encode() + array.tobytes()).digest()
-
-
-@lru_cache(maxsize=200_000)
-def _file_hash(path: str, size: int, changed: int) -> bytes:
-    """The hash of a file that has not changed since; the same images come in every epoch and to every method."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
-
-
-def pack(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows ``[n, d]`` in half precision and a power of two for each, so that its largest entry is just below 2**16."""
-    if not bool(torch.isfinite(rows).all()):
-        raise ValueError("features must be finite")
-    largest = rows.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny)
-    scale = torch.exp2(torch.floor(torch.log2(largest)) - 14)
-    return (rows / scale.unsqueeze(1)).clamp(-65504, 65504).half(), scale
-
-
-def unpack(rows: Tensor, scale: Tensor) -> Tensor:
-    """The inverse of :func:`pack` up to rounding, in float32."""
-    return rows.float() * scale.unsqueeze(1)
-
-
 class RowStore:
     """The rows of one recipe.
 
     Args:
         folder: Where its chunks lie; None keeps the rows in memory.
         say: Is told once when the disk does not take more; from then on rows stay in memory.
+        width: Length of a row, where that is known; by default what most of the rows there have.
     """
 
-    def __init__(self, folder: Path | None, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self, folder: Path | None, say: Callable[[str], None] = lambda line: None, width: int | None = None
+    ) -> None:
         self.folder = folder
+        self.width = width
         self._writes = folder is not None
         self._say = say
         self._where: dict[bytes, tuple[str, int]] = {}
         self._memory: dict[bytes, tuple[Tensor, Tensor]] = {}
         self._seen: set[str] = set()
-        self._open: OrderedDict[str, Any] = OrderedDict()
+        self._sound: set[str] = set()  # chunks whose checksum was compared
+        self._open: OrderedDict[str, tuple[Tensor, Tensor]] = OrderedDict()
         self.refresh()
 
     def refresh(self) -> None:
-        """Find chunks that were written since; one that cannot be read is removed."""
+        """Find chunks that were written since; one that cannot be read, or with rows of another width, is removed."""
         if self.folder is None:
             return
+        found: dict[str, tuple[list[bytes], int]] = {}
         for path in sorted(self.folder.glob("*.safetensors")):
             if path.name in self._seen:
                 continue
             try:
-                with safe_open(path, "pt") as file:
-                    keys = file.get_tensor("keys").numpy()
-                    shape = file.get_slice("rows").get_shape()
-                    if len(shape) != 2 or shape[0] != len(keys):
-                        raise SafetensorError("rows and keys differ in number")
+                found[path.name] = chunks.read_keys(path)
             except FileNotFoundError:  # another process pruned it just now
                 continue
-            except (SafetensorError, OSError):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            except DamagedChunk:
+                self._remove(path.name)
+        if self.width is None and found:
+            rows: Counter[int] = Counter()
+            for keys, width in found.values():
+                rows[width] += len(keys)
+            self.width = rows.most_common(1)[0][0]
+        for name, (keys, width) in found.items():
+            if width != self.width:
+                self._remove(name)
                 continue
-            self._seen.add(path.name)
+            self._seen.add(name)
             for row, key in enumerate(keys):
-                self._where.setdefault(key.tobytes(), (path.name, row))
+                self._where.setdefault(key, (name, row))
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._where or key in self._memory
+        if key in self._memory:
+            return True
+        place = self._where.get(key)
+        return place is not None and (place[0] in self._sound or self._chunk(place[0]) is not None)
 
     def __len__(self) -> int:
         return len(self._where.keys() | self._memory.keys())
 
     def add(self, keys: Sequence[bytes], rows: Tensor) -> None:
-        """Write one chunk of rows ``[n, d]``."""
-        packed, scale = pack(rows.float())
+        """Write one chunk of rows ``[n, d]``.
+
+        Raises:
+            DataError: If they are not finite.
+        """
+        try:
+            packed, scale = pack(rows.float())
+        except ValueError as error:
+            raise DataError("the features of an image are not finite, so they cannot be kept or used") from error
+        if self.width != rows.shape[1]:
+            for name in {name for name, _ in self._where.values()}:
+                self._remove(name)
+            self.width = rows.shape[1]
         if self.folder is not None and self._writes:
-            name = hashlib.sha256(b"".join(keys)).hexdigest()[:32] + ".safetensors"
-            marks = torch.from_numpy(np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1).copy())
+            name = chunks.chunk_name(b"".join(keys))
             try:
                 with atomic_path(self.folder / name) as temporary:
-                    save_file({"keys": marks, "scale": scale, "rows": packed}, temporary)
+                    tensors, notes = chunks.chunk_tensors(b"".join(keys), packed, scale)
+                    save_file(tensors, temporary, notes)
                     with temporary.open("rb+") as file:
                         os.fsync(file.fileno())
                 self._seen.add(name)
+                self._sound.add(name)
+                self._open.pop(name, None)
                 self._where.update((key, (name, row)) for row, key in enumerate(keys))
                 return
             except (OSError, SafetensorError) as error:
@@ -148,58 +142,61 @@ class RowStore:
 
         Raises:
             KeyError: If one is not here.
+            DataError: If one was damaged or removed after it was found.
         """
-        return torch.stack([self._row(key) for key in keys])
+        out = torch.empty(len(keys), self.width or 0)
+        start = 0
+        while start < len(keys):
+            if keys[start] in self._memory:
+                row, scale = self._memory[keys[start]]
+                out[start].copy_(row).mul_(scale)
+                start += 1
+                continue
+            name, first = self._where[keys[start]]
+            end = start + 1  # rows that follow each other in the file are read together
+            while end < len(keys) and self._where.get(keys[end]) == (name, first + end - start):
+                end += 1
+            chunk = self._chunk(name)
+            if chunk is None:
+                raise DataError(f"features in {self.folder} were damaged or removed while they were used; start again")
+            part = slice(first, first + end - start)
+            out[start:end].copy_(chunk[0][part]).mul_(chunk[1][part].unsqueeze(1))
+            start = end
+        return out
 
-    def _row(self, key: bytes) -> Tensor:
-        if key in self._memory:
-            row, scale = self._memory[key]
-            return row.float() * scale
-        name, index = self._where[key]
-        rows, scales = self._chunk(name)
-        return torch.as_tensor(rows[index : index + 1])[0].float() * scales[index]
-
-    def _chunk(self, name: str) -> tuple[Any, Tensor]:
+    def _chunk(self, name: str) -> tuple[Tensor, Tensor] | None:
+        """Rows and scales of a chunk that is sound; one that is not is removed."""
         if name not in self._open:
             if self.folder is None:
                 raise KeyError(name)
-            file: Any = safe_open(self.folder / name, "pt")
-            self._open[name] = (file.get_slice("rows"), file.get_tensor("scale"))
+            try:
+                self._open[name] = chunks.read_rows(self.folder / name, check=name not in self._sound)
+            except (DamagedChunk, FileNotFoundError):
+                self._remove(name)
+                return None
+            self._sound.add(name)
             if len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)
         self._open.move_to_end(name)
-        chunk: tuple[Any, Tensor] = self._open[name]
-        return chunk
+        return self._open[name]
 
-    @contextlib.contextmanager
-    def claim(self, mark: bytes) -> Iterator[bool]:
-        """Whether nobody else works on the chunk of this mark; it is ours until the block ends or the process does."""
-        if self.folder is None or not _locks:
-            yield True
-            return
-        path = self.folder / f"{hashlib.sha256(mark).hexdigest()[:32]}.lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError:
-            yield True
-            return
-        try:
+    def _remove(self, name: str) -> None:
+        """Remove a chunk and forget its rows; one that cannot be removed is not looked at again."""
+        self._where = {key: place for key, place in self._where.items() if place[0] != name}
+        self._open.pop(name, None)
+        self._sound.discard(name)
+        self._seen.discard(name)
+        if self.folder is not None:
             try:
-                _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
+                (self.folder / name).unlink(missing_ok=True)
             except OSError:
-                yield False
-                return
-            yield True
-            with contextlib.suppress(OSError):
-                path.unlink()
-        finally:
-            os.close(handle)
+                self._seen.add(name)
 
-
-try:
-    import fcntl as _locks
-except ImportError:  # Windows: two processes may do the same chunk twice, with the same outcome
-    _locks = None  # type: ignore[assignment]
+    def claim(self, mark: bytes) -> contextlib.AbstractContextManager[bool]:
+        """Whether nobody else works on the chunk of this mark; it is ours until the block ends or the process does."""
+        if self.folder is None:
+            return contextlib.nullcontext(True)
+        return claimed(self.folder / f"{hashlib.sha256(mark).hexdigest()[:32]}.lock")
 
 
 @dataclass(frozen=True)
@@ -211,6 +208,19 @@ class StoreInfo:
     images: int
     bytes: int
     used: float  #: when it was last opened, in seconds since 1970
+
+
+def _folder_name(recipe: str) -> str:
+    return hashlib.sha256(recipe.encode()).hexdigest()[:32]
+
+
+def _read_recipe(path: Path) -> Recipe:
+    """The recipe that gave the folder its name, or nothing if the file holds another."""
+    try:
+        recipe: Recipe = json.loads(path.read_text())
+        return recipe if _folder_name(json.dumps(recipe, sort_keys=True)) == path.parent.name else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 class FeatureCache:
@@ -229,10 +239,10 @@ class FeatureCache:
         self._stores: dict[str, RowStore] = {}
         self._told = False
 
-    def store(self, recipe: Recipe) -> RowStore:
-        """The rows of a recipe; its folder is made if need be."""
+    def store(self, recipe: Recipe, width: int | None = None) -> RowStore:
+        """The rows of a recipe, and how long they are if that is known; its folder is made if need be."""
         text = json.dumps({"format": FORMAT, **recipe}, sort_keys=True)
-        name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        name = _folder_name(text)
         if name not in self._stores:
             folder = self.root / name if self.root else None
             if folder is not None:
@@ -243,7 +253,7 @@ class FeatureCache:
                 except OSError as error:
                     self._say_once(f"the feature cache {self.root} cannot be written: {error}")
                     folder = folder if folder.is_dir() else None
-            self._stores[name] = RowStore(folder, self._say_once)
+            self._stores[name] = RowStore(folder, self._say_once, width)
         return self._stores[name]
 
     def _say_once(self, line: str) -> None:
@@ -252,14 +262,14 @@ class FeatureCache:
             self._say(line)
 
     def info(self) -> list[StoreInfo]:
-        """Every recipe with its size, the last used first."""
+        """Every recipe with its size, the last used first; a recipe that is damaged is empty."""
         found = []
         for path in sorted(self.root.glob("*/recipe.json")) if self.root else ():
             try:
-                recipe = json.loads(path.read_text())
+                recipe = _read_recipe(path)
                 size = sum(f.stat().st_size for f in path.parent.iterdir())
                 found.append(StoreInfo(path.parent, recipe, len(RowStore(path.parent)), size, path.stat().st_mtime))
-            except (OSError, ValueError):
+            except OSError:
                 continue
         return sorted(found, key=lambda info: -info.used)
 

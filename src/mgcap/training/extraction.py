@@ -10,22 +10,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from mgcap.config import MGCAPConfig
 from mgcap.data.cache import FeatureCache, Recipe, content_key
 from mgcap.data.stream import Item, OnError, image_batches
-from mgcap.engines.pipeline import Piece, images_together, local_features
+from mgcap.engines.pipeline import images_together, local_features
 from mgcap.errors import ImageError
-from mgcap.head import from_upper_triangle, upper_triangle
-from mgcap.model import MGCAP, embed_reduced
-from mgcap.reduction import Reduction
+from mgcap.head import from_upper_triangle, upper_triangle, vector_length
+from mgcap.model import MGCAP
+from mgcap.training.matrices import Kind, Variant, all_kinds, pooled_matrices, rotation_counts, unusable
 from mgcap.weights import state_hash
+
+__all__ = ["CHUNK", "Extractor", "Step", "Variant", "pooled_matrices", "recipe_of", "rotation_counts"]
 
 #: Images in one chunk of the cache.
 CHUNK = 32
@@ -37,99 +36,6 @@ _FIELDS = {
     "size", "frame", "corners", "backbone", "layer", "activated",
     "reduction", "channels", "feature_norm", "embedding", "unbiased", "ridge", "rotation_pooling",
 }  # fmt: skip
-
-
-def rotation_counts(rotations: int) -> tuple[int, ...]:
-    """The numbers of rotations that a pass over ``rotations`` contains: its divisors."""
-    return tuple(count for count in range(1, rotations + 1) if rotations % count == 0)
-
-
-@dataclass(frozen=True, eq=False)
-class Variant:
-    """A way to make matrices of local features: by default the model's own.
-
-    Args:
-        config: Its reduction, embedding and pooling count; views and network are the model's. One that asks for
-            activated features gets them also from a network without the last ReLU.
-        reduction: Fitted, if it is a PCA.
-        counts: Numbers of rotations to keep the pooled matrices of, divisors of the model's.
-    """
-
-    config: MGCAPConfig
-    reduction: Reduction
-    counts: tuple[int, ...]
-
-    @classmethod
-    def of(cls, model: MGCAP, nested: bool = False) -> Variant:
-        """The model's own matrices, for its number of rotations or for all that are contained in it."""
-        rotations = model.config.rotations
-        return cls(model.config, model.reduction, rotation_counts(rotations) if nested else (rotations,))
-
-    @cached_property
-    def side(self) -> int:
-        """Rows and columns of a matrix."""
-        return self.reduction.channels + (self.config.embedding == "gaussian")
-
-    def reduced(self, features: Tensor, network: MGCAPConfig) -> Tensor:
-        """Reduced features of local features ``[..., C, N]`` that a model of configuration ``network`` gave."""
-        out: Tensor = self.reduction(features.relu() if self.activates(network) else features)
-        return out
-
-    def activates(self, network: MGCAPConfig) -> bool:
-        """Whether the ReLU is still to be applied to the features of a network of this configuration."""
-        return self.config.activated and not network.activated
-
-
-#: Number of the variant, granularity, number of rotations.
-Kind = tuple[int, int, int]
-
-
-def all_kinds(model: MGCAP, variants: Sequence[Variant]) -> list[Kind]:
-    """Every kind of matrix that variants keep."""
-    granularities = range(len(model.config.granularities))
-    return [(v, g, count) for v, own in enumerate(variants) for g in granularities for count in own.counts]
-
-
-def pooled_matrices(
-    model: MGCAP, variants: Sequence[Variant], pieces: Iterable[Piece], kinds: Collection[Kind]
-) -> Iterator[tuple[int, dict[Kind, Tensor]]]:
-    """For each image, in order, its pooled matrices ``[D, D]``; made image by image, so that no other matters."""
-    rotations = model.config.rotations
-    running: dict[int, dict[Kind, Tensor]] = {}
-    for piece in pieces:
-        for index, features in zip(piece.indices, piece.features, strict=True):
-            pools = running.setdefault(index, {})
-            shared: dict[tuple[int, bool], Tensor] = {}  # variants with one PCA reduce the features once
-            for v, variant in enumerate(variants):
-                counts = [count for count in variant.counts if (v, piece.granularity, count) in kinds]
-                if not counts:
-                    continue
-                way = id(variant.reduction), variant.activates(model.config)
-                if way not in shared:
-                    shared[way] = variant.reduced(features, model.config)
-                matrices = embed_reduced(shared[way], variant.config)
-                for count in counts:
-                    stride = rotations // count
-                    _pool(
-                        pools,
-                        (v, piece.granularity, count),
-                        variant,
-                        matrices[-piece.first_rotation % stride :: stride],
-                    )
-        if piece.last:
-            yield from ((index, running.pop(index)) for index in piece.indices)
-
-
-def _pool(pools: dict[Kind, Tensor], kind: Kind, variant: Variant, matrices: Tensor) -> None:
-    if not len(matrices):
-        return
-    before = pools.get(kind)
-    if variant.config.rotation_pooling == "max":
-        part = matrices.amax(0)
-        pools[kind] = part if before is None else torch.maximum(before, part)
-    else:
-        part = matrices.sum(0) / kind[-1]
-        pools[kind] = part if before is None else before + part
 
 
 def recipe_of(model: MGCAP, engine_mark: str, variant: Variant, granularity: int, count: int, weights: str) -> Recipe:
@@ -164,7 +70,8 @@ class Extractor:
         hashes = [state_hash(backbone.state_dict()) for backbone in model.backbones]
         self.stores = {
             (v, g, count): cache.store(
-                recipe_of(model, engine_mark, self.variants[v], g, count, hashes[g if len(hashes) > 1 else 0])
+                recipe_of(model, engine_mark, self.variants[v], g, count, hashes[g if len(hashes) > 1 else 0]),
+                vector_length(self.variants[v].side),
             )
             for v, g, count in all_kinds(model, self.variants)
         }
@@ -174,11 +81,11 @@ class Extractor:
 
         Args:
             items: Images.
-            on_error: Is told of each image that cannot be read; it is passed over.
+            on_error: Is told of each image that cannot be read, or whose features are not finite; it is passed over.
             on_step: Is told how many images were done.
 
         Returns:
-            For each image the key of its rows, or None if it could not be read.
+            For each image the key of its rows, or None if it was passed over.
         """
         keys = [content_key(item) for item in items]
         failed: set[int] = set()
@@ -250,9 +157,13 @@ class Extractor:
             images = image_batches(items, batch, on_error, order=order())
             pieces = local_features(self.model, images, sorted({g for _, g, _ in kinds} or {0}))
             for index, matrices in pooled_matrices(self.model, self.variants, pieces, kinds):
-                pending[index] = {kind: upper_triangle(matrix).cpu() for kind, matrix in matrices.items()}
+                rows = {kind: upper_triangle(matrix).cpu() for kind, matrix in matrices.items()}
                 while ours[0][0][-1] < index:
                     self._write(*ours.popleft(), pending, keys)
+                if error := unusable(items[index], rows.values()):
+                    on_error(index, error)
+                    continue
+                pending[index] = rows
                 on_done(index)
             while ours:
                 self._write(*ours.popleft(), pending, keys)

@@ -15,11 +15,13 @@ from mgcap.config import MGCAPConfig
 from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.engines.openvino import CALIBRATION_VIEWS
 from mgcap.engines.pipeline import images_together, local_features
+from mgcap.errors import DataError
 from mgcap.head import vector_length
 from mgcap.model import MGCAP, describe
 from mgcap.reduction import FeatureMoments, Reduction
 from mgcap.training.distributed import gather_rows, own_part, processes, total
-from mgcap.training.extraction import Extractor, Step, Variant, all_kinds, pooled_matrices
+from mgcap.training.extraction import Extractor, Step
+from mgcap.training.matrices import LARGEST, Variant, all_kinds, pooled_matrices, unusable
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
 PCA_IMAGES = 256
@@ -51,6 +53,9 @@ def fit_reductions(
         seed: Seed of the choice.
         on_step: Is told how many images were done.
         activate: Apply the ReLU to features that the network gives without it.
+
+    Raises:
+        DataError: If there is nothing to fit to.
     """
     order = np.random.default_rng(seed).permutation(len(items)).tolist()
     chosen = []
@@ -66,12 +71,15 @@ def fit_reductions(
             angle = angles[number % len(angles)]
             features = model.features_at(images.to(model.mean.device), granularity, [angle])
             features = features.relu() if activate else features
+            usable = features.flatten(1).abs().amax(1) < LARGEST  # the others are reported when rows are made of them
             for own, members in zip(moments, chosen, strict=True):
-                if mine := [k for k, index in enumerate(indices) if index in members]:
+                if mine := [k for k, index in enumerate(indices) if index in members and usable[k]]:
                     own.add(features[mine])
         on_step(len(images))
     reductions = []
     for own in moments:
+        if own.count < 2:
+            raise DataError("no image could be read that the PCA could be fitted to, or none has finite features")
         reduction = copy.deepcopy(model.reduction)
         reduction.fit(own)
         reductions.append(reduction)
@@ -167,6 +175,9 @@ def stream_descriptors(
     indices: list[int] = []
     pooled: list[Tensor] = []
     for index, matrices in pooled_matrices(model, variants, local_features(model, images), kinds):
+        if error := unusable(items[index], matrices.values()):
+            on_error(index, error)
+            continue
         indices.append(index)
         pooled.append(torch.stack([matrices[kind] for kind in kinds]))
         if len(indices) == BLOCK:

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mgcap.errors import DataError
 from mgcap.training.recipe import Finetune
+from mgcap.training.softmax import NOT_FINITE
 
 
 def train_head(
@@ -33,7 +35,12 @@ def train_head(
 
     Returns:
         Weight ``[K, d]`` and bias ``[K]``.
+
+    Raises:
+        DataError: If the descriptors are not finite.
     """
+    if not bool(descriptors.mean(0).isfinite().all()):
+        raise DataError(NOT_FINITE)
     generator = torch.Generator().manual_seed(seed)
     labels = torch.as_tensor(targets)
     weight = nn.Parameter(torch.zeros(len(weights), descriptors.shape[1]))

@@ -24,6 +24,8 @@ import torch.nn.functional as F
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
+from mgcap.errors import DataError
+
 #: Values of lambda that cross-validation tries.
 LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 #: Used where a class has too few images to cross-validate.
@@ -34,6 +36,8 @@ FOLD_TOLERANCE, FINAL_TOLERANCE = 3e-5, 1e-7
 LEAST_CURVATURE = 1e-3
 #: Columns (or rows) of the descriptors that the Gram matrix takes in at a time, so that they may lie on disk.
 GRAM_COLUMNS = 8192
+#: What is said of descriptors that no head can be made from.
+NOT_FINITE = "the descriptors of some images are not finite, so no head can be made from them"
 #: Directions with less than this share of the largest variance are rounding.
 RANK_TOLERANCE = 1e-7
 
@@ -60,7 +64,11 @@ class Rotated:
 
 
 def rotate(descriptors: Tensor) -> Rotated:
-    """Centre and rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss."""
+    """Centre and rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss.
+
+    Raises:
+        DataError: If they are not finite.
+    """
     count, length = descriptors.shape
     mean = descriptors.mean(0)
     dual = count <= length
@@ -74,6 +82,8 @@ def rotate(descriptors: Tensor) -> Rotated:
         for rows in torch.split(descriptors, GRAM_COLUMNS):
             centred = rows - mean
             gram += centred.T @ centred
+    if not bool(gram.sum().isfinite()):  # one number that is not finite spoils its column, and so every product
+        raise DataError(NOT_FINITE)
     values, vectors = torch.linalg.eigh(gram)
     keep = values > RANK_TOLERANCE * values[-1].clamp_min(1e-30)
     values, vectors = values[keep], vectors[:, keep].to(descriptors.dtype)
