@@ -1,7 +1,9 @@
-"""Where pixels lie on the Earth, and how large they are there."""
+"""Where pixels lie on the Earth, and how large they are there: also at the antimeridian and at the poles."""
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,42 +11,125 @@ import numpy as np
 from mgcap.errors import RasterError
 
 if TYPE_CHECKING:
+    from pyproj import CRS, Transformer
     from rasterio.io import DatasetReader
 
 Array = np.ndarray[Any, Any]
 
-
-def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
-    """Width and height of a pixel on the ground, in the middle of a raster; None if it does not say where it is."""
-    from pyproj import Geod
-
-    if dataset.crs is None:
-        return None
-    x, y = dataset.width / 2, dataset.height / 2
-    places = to_ground(dataset.transform, np.array([x, x + 1, x]), np.array([y, y, y + 1]))
-    lon, lat = to_degrees(dataset.crs, places)
-    if not np.isfinite([*lon, *lat]).all():
-        raise RasterError(f"{dataset.name} does not lie on the Earth by its own coordinates")
-    _, _, metres = Geod(ellps="WGS84").inv([lon[0]] * 2, [lat[0]] * 2, lon[1:], lat[1:])
-    return float(metres[0]), float(metres[1])
+#: Sides of a pixel in metres between which it can be an image of the ground.
+SMALLEST, LARGEST = 1e-4, 1e6
+#: Metres in a projection's coordinates, beyond the numbers that some put before them for their zones.
+FARTHEST = 2e8
+#: Polygons that span more degrees than this get more corners, as their edges are bent in another projection.
+WIDE = 1.0
+#: Points along an edge of these.
+POINTS = 16
+#: The WGS84 ellipsoid: half its longer axis in metres, and its eccentricity.
+RADIUS, ECCENTRICITY = 6_378_137.0, 0.0818191908426215
 
 
-def to_ground(transform: Any, x: Array, y: Array) -> Array:
-    """Coordinates ``[..., 2]`` of places on a raster in pixels."""
-    t = transform
-    return np.stack((t.a * x + t.b * y + t.c, t.d * x + t.e * y + t.f), -1)
+@lru_cache(maxsize=8)
+def _known(wkt: str) -> CRS:
+    """The horizontal part of a coordinate system, or one sentence on why there is none."""
+    from pyproj import CRS
+    from pyproj.exceptions import CRSError
+
+    try:
+        known: Any = CRS.from_user_input(wkt)
+    except CRSError:
+        raise RasterError("the raster's coordinate system is not understood") from None
+    while known.is_compound or known.is_bound:
+        known = known.sub_crs_list[0] if known.is_compound else known.source_crs
+    if known.is_geocentric or known.is_vertical:
+        raise RasterError(
+            f"the raster's coordinate system '{known.name}' ({known.type_name}) is no map of the ground; "
+            "warp the raster to a projected one"
+        )
+    return known  # type: ignore[no-any-return]
 
 
-def to_degrees(crs: Any, points: Array) -> tuple[Array, Array]:
-    """Longitude and latitude of points ``[n, 2]``."""
-    return _transformed(crs, "EPSG:4326", points)
+@lru_cache(maxsize=8)
+def _way(wkt: str) -> Transformer:
+    from pyproj import Transformer
+    from pyproj.exceptions import ProjError
+
+    try:
+        return Transformer.from_crs(wkt, "EPSG:4326", always_xy=True)
+    except ProjError:
+        raise RasterError(
+            f"the raster's coordinate system '{_known(wkt).name}' does not lead to longitude and latitude"
+        ) from None
+
+
+def on_earth(crs: Any) -> bool:
+    """Whether coordinates say where on the Earth they are; those of a building site (engineering CRS) do not."""
+    return bool(crs) and not _known(crs.to_wkt()).is_engineering
+
+
+def in_degrees(crs: Any, polygons: Array) -> tuple[Array, Array]:
+    """Longitudes and latitudes ``[n, m]`` of polygons ``[n, m, 2]``.
+
+    Longitudes do not jump within a polygon, so they may go beyond 180 degrees. What sticks out beyond a pole, as half a
+    pixel of grids that are registered by the middle of their pixels, ends there.
+    """
+    wkt = crs.to_wkt()
+    unit = _known(wkt).axis_info[0].unit_conversion_factor  # in metres, or in radians
+    x, y = polygons[..., 0], polygons[..., 1]
+    if plain := has_straight_degrees(crs):
+        unit = np.degrees(unit)
+        y = y.clip(-90 / unit, 90 / unit)
+    lon, lat = (np.asarray(part) for part in _way(wkt).transform(x, y))
+    if not (np.isfinite(lon).all() and np.isfinite(lat).all() and np.abs(lat).max(initial=0) <= 90 + 1e-9) or (
+        np.abs(polygons * unit).max(initial=0) > (720 if plain else FARTHEST)
+    ):
+        raise RasterError("the raster's coordinates do not lie on the Earth")
+    about = x * unit if plain else lon[:, :1]
+    return lon + 360 * np.round((about - lon) / 360), lat.clip(-90, 90)
+
+
+def has_straight_degrees(crs: Any) -> bool:
+    """Whether straight lines of the raster are straight in longitude and latitude."""
+    known = _known(crs.to_wkt())
+    return known.is_geographic and not known.is_derived
+
+
+def with_points(polygons: Array) -> Array:
+    """Polygons ``[n, m, 2]`` with more points along their edges."""
+    way = np.roll(polygons, -1, 1) - polygons
+    steps = np.arange(POINTS)[:, None] / POINTS
+    points: Array = polygons[:, :, None] + steps * way[:, :, None]
+    return points.reshape(len(polygons), -1, 2)
+
+
+def wide_ones(lon: Array, lat: Array) -> Array:
+    """Which polygons ``[n, m]`` span so many degrees that their edges are bent; all around a pole are among them."""
+    wide: Array = (np.ptp(lon, 1) > WIDE) | (np.ptp(lat, 1) > WIDE)
+    return wide
 
 
 def square_metres(crs: Any, corners: Array) -> Array:
-    """Areas of polygons ``[n, m, 2]`` on the ground, by an equal-area projection."""
-    flat = corners.reshape(-1, 2)
-    x, y = _transformed(crs, "EPSG:6933", flat)
-    return plane_areas(np.stack((x, y), -1).reshape(corners.shape))
+    """Areas of polygons ``[n, m, 2]`` on the ellipsoid, by equal-area projections."""
+    lon, lat = in_degrees(crs, corners)
+    side = np.where(lat[:, :1] < 0, -1, 1)
+    x, y = np.radians(lon - lon[:, :1]), _cap(90 - side * lat) / 2  # cylindrical
+    areas = plane_areas(RADIUS * np.stack((x, y), -1))
+    if not has_straight_degrees(crs) and (wide := wide_ones(lon, lat)).any():
+        lon, lat = in_degrees(crs, with_points(corners[wide]))
+        lon, far = np.radians(lon), np.sqrt(_cap(90 - side[wide] * lat))  # azimuthal, with the pole in the middle
+        areas[wide] = plane_areas(RADIUS * np.stack((far * np.cos(lon), far * np.sin(lon)), -1))
+    return areas
+
+
+def _cap(degrees: Array) -> Array:
+    """Area of the ellipsoid around a pole up to so many degrees from it, in units of pi times the square of RADIUS.
+
+    This is q(90) - q(latitude) of Snyder's Map Projections (3-12), without its small differences of large numbers.
+    """
+    e = ECCENTRICITY
+    missing = 2 * np.sin(np.radians(degrees) / 2) ** 2  # 1 - sine of the latitude
+    s = 1 - missing
+    ring: Array = missing * (1 + e**2 * s) / (1 - (e * s) ** 2)
+    return ring + (1 - e**2) / e * np.arctanh(e * missing / (1 - e**2 * s))
 
 
 def plane_areas(corners: Array) -> Array:
@@ -54,9 +139,29 @@ def plane_areas(corners: Array) -> Array:
     return area
 
 
-def _transformed(crs: Any, target: str, points: Array) -> tuple[Array, Array]:
-    from pyproj import CRS, Transformer
+def to_ground(transform: Any, x: Array, y: Array) -> Array:
+    """Coordinates ``[..., 2]`` of places on a raster in pixels."""
+    t = transform
+    return np.stack((t.a * x + t.b * y + t.c, t.d * x + t.e * y + t.f), -1)
 
-    way = Transformer.from_crs(CRS.from_user_input(crs.to_wkt()), target, always_xy=True)
-    x, y = way.transform(points[:, 0], points[:, 1])
-    return np.asarray(x), np.asarray(y)
+
+def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
+    """Width and height of a pixel on the ground, in the middle of a raster; None if it does not say where it is."""
+    from pyproj import Geod
+
+    t, name = dataset.transform, dataset.name
+    sides = math.hypot(t.a, t.d) * math.hypot(t.b, t.e)
+    if not (all(map(math.isfinite, t[:6])) and 0 < sides < math.inf and abs(t.a * t.e - t.b * t.d) > 1e-6 * sides):
+        raise RasterError(f"{name} has pixels without an area by its own coordinates (its geotransform is {t[:6]})")
+    x, y = dataset.width / 2, dataset.height / 2
+    places = to_ground(t, np.array([x, x + 1, x]), np.array([y, y, y + 1]))
+    try:
+        if not on_earth(dataset.crs):
+            return None
+        (lon,), (lat,) = in_degrees(dataset.crs, places[None])
+    except RasterError as error:
+        raise RasterError(f"{name} cannot be mapped: {error}") from error
+    _, _, (width, height) = Geod(ellps="WGS84").inv([lon[0]] * 2, [lat[0]] * 2, lon[1:], lat[1:])
+    if not (min(width, height) >= SMALLEST and max(width, height) <= LARGEST):
+        raise RasterError(f"{name} has pixels of {width:.3g} x {height:.3g} m by its own coordinates, which are no map")
+    return float(width), float(height)

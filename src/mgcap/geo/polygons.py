@@ -17,8 +17,9 @@ import numpy as np
 from mgcap.assets import atomic_path
 from mgcap.errors import RasterError
 from mgcap.geo.colours import class_colours, rgb
-from mgcap.geo.earth import plane_areas, square_metres, to_degrees, to_ground
+from mgcap.geo.earth import on_earth, plane_areas, square_metres, to_ground
 from mgcap.geo.grid import Grid
+from mgcap.geo.rings import outlines
 from mgcap.geo.votes import ClassMap
 
 Array = np.ndarray[Any, Any]
@@ -38,11 +39,17 @@ class Place:
     crs: Any
     changed: datetime.datetime  #: of the raster; results carry this date, so that the same input gives the same bytes
 
+    @property
+    def unit(self) -> str:
+        """Name of the column with areas: square metres, or the square of the coordinates' unit."""
+        return "area_m2" if on_earth(self.crs) else "area_units2"
+
 
 def cell_corners(grid: Grid, place: Place, cells: Array) -> Array:
     """Corners ``[n, 4, 2]`` of cells ``[n, 2]`` (row, column) in the raster's coordinates."""
-    boxes = np.array([grid.box(int(row), int(column)) for row, column in cells], np.float64).reshape(-1, 4)
-    left, top, right, lower = boxes.T
+    top, left = (cells * (grid.cell_height, grid.cell_width)).astype(np.float64).T
+    right = np.minimum(left + grid.cell_width, grid.width)
+    lower = np.minimum(top + grid.cell_height, grid.height)
     x = np.stack((left, right, right, left), 1)
     y = np.stack((top, top, lower, lower), 1)
     return to_ground(place.transform, x, y)
@@ -51,7 +58,10 @@ def cell_corners(grid: Grid, place: Place, cells: Array) -> Array:
 def cell_areas(grid: Grid, place: Place, cells: Array) -> Array:
     """Areas of cells: square metres on the ground, or square units of the raster if it does not say where it lies."""
     corners = cell_corners(grid, place, cells)
-    return plane_areas(corners) if place.crs is None else square_metres(place.crs, corners)
+    areas = square_metres(place.crs, corners) if on_earth(place.crs) else plane_areas(corners)
+    if not ((areas > 0) & np.isfinite(areas)).all():
+        raise RasterError("some cells of the map have no area by the raster's coordinates")
+    return areas
 
 
 def polygon_tables(
@@ -68,6 +78,7 @@ def polygon_tables(
         p = found.probabilities[rows, columns]
         likely = np.argsort(-p, axis=1, kind="stable")[:, :3]
         top = [", ".join(f"{names[k]} {row[k]:.3f}" for k in best) for best, row in zip(likely, p, strict=True)]
+        areas = cell_areas(grid, place, some)
         yield (
             cell_corners(grid, place, some),
             {
@@ -76,7 +87,7 @@ def polygon_tables(
                 "top3": np.array(top, object),
                 "colour": colours[chosen],
                 "canonical_angle": found.angles[rows, columns].astype(np.float64).round(1),
-                "area_m2": cell_areas(grid, place, some).round(2),
+                place.unit: areas.round(2 + max(0, int(np.ceil(-np.log10(areas.min()))))),  # small ones are not 0
                 "row": rows.astype(np.int32),
                 "column": columns.astype(np.int32),
             },
@@ -129,18 +140,10 @@ def _write_geojson(path: Path, tables: Iterator[Any], place: Place) -> None:
         file.write(f'{{"type": "FeatureCollection", "name": "{LAYER}", "features": [')
         first = True
         for corners, columns in tables:
-            flat = corners.reshape(-1, 2)
-            if place.crs is not None:
-                flat = np.stack(to_degrees(place.crs, flat), -1)
-            ring = flat.reshape(corners.shape).round(8)
-            (ax, ay), (bx, by) = ring[0, 1] - ring[0, 0], ring[0, 2] - ring[0, 1]
-            if ax * by < ay * bx:  # outer rings run anticlockwise
-                ring = ring[:, ::-1]
-            for number, points in enumerate(ring.tolist()):
+            for number, shape in enumerate(outlines(place.crs, corners)):
                 values = {name: _plain(column[number]) for name, column in columns.items()}
-                shape = {"type": "Polygon", "coordinates": [[*points, points[0]]]}
-                file.write(("" if first else ",") + "\n")
-                json.dump({"type": "Feature", "properties": values, "geometry": shape}, file, ensure_ascii=False)
+                feature = {"type": "Feature", "properties": values, "geometry": shape}
+                file.write(("" if first else ",") + "\n" + json.dumps(feature, ensure_ascii=False))
                 first = False
         file.write("\n]}\n")
 
