@@ -127,8 +127,13 @@ def test_pip_fetches_from_the_users_index_and_runs_nothing(
     data = _sdist(marker)
     (root / "simple" / "fakeweights").mkdir(parents=True)
     (root / "simple" / "fakeweights" / "index.html").write_text(
-        '<html><body><a href="../../fakeweights-1.0.tar.gz">fakeweights-1.0.tar.gz</a></body></html>'
+        '<html><body><a href="../../other/fakeweights-1.0.tar.gz">fakeweights-1.0.tar.gz</a>'
+        f'<a href="../../fakeweights-1.0.tar.gz#sha256={hashlib.sha256(data).hexdigest()}">fakeweights-1.0.tar.gz</a>'
+        '<a href="../../another/fakeweights-1.0.tar.gz">fakeweights-1.0.tar.gz</a></body></html>'
     )
+    for name in ("other", "another"):  # the same name twice, which states no hash
+        (root / name).mkdir()
+        (root / name / "fakeweights-1.0.tar.gz").write_bytes(b"something else")
     (root / "fakeweights-1.0.tar.gz").write_bytes(data)
     monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

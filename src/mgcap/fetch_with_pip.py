@@ -28,9 +28,9 @@ def _save(session: Any, link: Any, target: Path, max_bytes: int) -> None:
         raise RuntimeError(f"the index answered {reply.status_code} for {link.filename}")
     raw, received = reply.raw, 0
     # what came over the network must not be unpacked on the way; what is on disk is an ordinary file
-    read = (lambda: raw.read(BLOCK, decode_content=False)) if hasattr(raw, "stream") else (lambda: raw.read(BLOCK))
+    how = {"decode_content": False} if hasattr(raw, "stream") else {}
     with target.open("wb") as file:
-        while block := read():
+        while block := raw.read(BLOCK, **how):
             received += len(block)
             if received > max_bytes:
                 raise RuntimeError(f"{link.filename} has more than {max_bytes} bytes")
@@ -48,7 +48,7 @@ def main(project: str, version: str, suffix: str, sha256: str, target: str, max_
         links = [link for link in links if link.filename.endswith(suffix)]
         if not links:
             raise RuntimeError(f"pip finds no {suffix} of {project} {version}")
-        _save(session, max(links, key=lambda link: sha256 in link.url), Path(target), int(max_bytes))
+        _save(session, max(links, key=lambda link: link.hash == sha256), Path(target), int(max_bytes))
 
 
 if __name__ == "__main__":
