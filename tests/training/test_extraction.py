@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from mgcap import MGCAP, MGCAPConfig
+from mgcap import MGCAP, MGCAPConfig, SceneClassifier
+from mgcap.assets import cache_dir
 from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import open_folder
 from mgcap.data.images import read_image
+from mgcap.errors import ImageError
 from mgcap.reduction import Reduction
 from mgcap.training import extraction
 from mgcap.training.extraction import Extractor, Variant, rotation_counts
+from tests.conftest import TINY
 
 CONFIG = MGCAPConfig(backbone="alexnet", channels=6, size=64, rotations=4, granularities=(1.0, 0.8))
 
@@ -184,3 +187,51 @@ def test_two_at_once_share_the_work(scenes: Path, tmp_path: Path, monkeypatch: p
         thread.join()
     assert results[0] == results[1] and None not in results[0]
     assert sum(looked) <= 2 * (len(paths) + 4)  # twice for the granularities; a chunk at most is done twice
+
+
+def _head(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    scenes = open_folder(folder)
+    head = SceneClassifier(**TINY, rotation_pooling="mean").fit(scenes.paths, scenes.labels).model_.head
+    return head.weight.clone(), head.bias.clone()
+
+
+def test_a_damaged_cache_gives_the_same_head(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "CHUNK", 4)
+    clean = _head(scenes)
+    chunks = sorted((cache_dir() / "features").rglob("*.safetensors"))
+    whole = [path.read_bytes() for path in chunks]
+    assert len(chunks) == 6
+    rng = random.Random(0)
+    for number, (path, data) in enumerate(zip(chunks, whole, strict=True)):
+        start = 8 + int.from_bytes(data[:8], "little")  # of the tensors
+        place = (0, 8 + rng.randrange(start - 8), start, start + 200, len(data) - 1, len(data) // 2)[number]
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :])
+    assert all(map(torch.equal, _head(scenes), clean))
+    assert [path.read_bytes() for path in chunks] == whole
+
+
+def test_an_image_whose_features_are_not_finite_is_passed_over(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = open_folder(scenes).paths
+    bad = torch.full((3, 64, 64), 0.123)
+    look = MGCAP.views_at
+
+    def views_at(self: MGCAP, images: torch.Tensor, *rest: object) -> torch.Tensor:
+        views = look(self, images, *rest)  # type: ignore[arg-type]
+        views[(images == 0.123).flatten(1).all(1)] = float("nan")
+        return views
+
+    monkeypatch.setattr(MGCAP, "views_at", views_at)
+    errors: dict[int, ImageError] = {}
+    keys = Extractor(_model(), "t", FeatureCache(tmp_path)).fill([*paths[:3], bad, *paths[3:5]], errors.__setitem__)
+    assert list(errors) == [3] and "not finite" in str(errors[3]) and keys.index(None) == 3
+    items = [read_image(p) for p in paths]
+    labels = [p.parent.name for p in paths]
+    clean = SceneClassifier(**TINY).fit(items, labels)
+    fitted = SceneClassifier(**TINY).fit([*items, bad], [*labels, labels[0]])  # it is looked at by the PCA as well
+    assert [i for i, _ in fitted.skipped_] == [len(items)] and isinstance(fitted.skipped_[0][1], ImageError)
+    assert torch.isfinite(fitted.model_.head.weight).all()
+    assert fitted.predict(items[:4]).tolist() == clean.predict(items[:4]).tolist()
+    with pytest.raises(ImageError, match="not finite"):
+        fitted.predict([bad])

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from sklearn.decomposition import PCA
 
 from mgcap import MGCAP, MGCAPConfig
 from mgcap.data.folders import open_folder
 from mgcap.data.images import read_image
+from mgcap.errors import DataError
 from mgcap.training.frozen import fit_reductions, stream_descriptors
 
 CONFIG = MGCAPConfig(backbone="alexnet", channels=6, size=64, rotations=2, granularities=(1.0, 0.8))
@@ -44,3 +46,10 @@ def test_rows_are_the_models_own_in_order_with_errors_passed_over(scenes: Path, 
     with torch.no_grad():
         for row, index in zip(rows, kept, strict=True):
             assert torch.allclose(row, model.descriptor(read_image(paths[index])[None])[0], atol=1e-5)
+
+
+def test_a_pca_without_any_image_is_one_sentence(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.png"
+    broken.write_text("no")
+    with pytest.raises(DataError, match="no image could be read"):
+        fit_reductions(_model(), [broken], [range(1)])

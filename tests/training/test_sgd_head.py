@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
+from mgcap.errors import DataError
 from mgcap.training.recipe import Finetune
 from mgcap.training.sgd_head import train_head
 
@@ -40,3 +42,10 @@ def test_the_rate_is_the_papers_for_descriptors_of_the_papers_length() -> None:
     longer, same_bias = train_head(4 * rows, targets, torch.ones(2), recipe)
     torch.testing.assert_close(weight, 4 * longer, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(bias, same_bias, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_that_are_not_finite_are_refused() -> None:
+    rows = torch.eye(4)
+    rows[2, 1] = float("nan")
+    with pytest.raises(DataError, match="not finite"):
+        train_head(rows, [0, 1, 0, 1], torch.ones(2), Finetune(head_epochs=1))

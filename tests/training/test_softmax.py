@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
 
+from mgcap.errors import DataError
 from mgcap.training.softmax import rotate, solve_head
 
 
@@ -81,3 +82,12 @@ def test_copies_and_rank_deficiency() -> None:
     head = solve_head(torch.cat((rows, rows)), targets * 2, 4, (1e-3,))
     again = solve_head(rows, targets, 4, (1e-3,))
     assert torch.allclose(head.weight, again.weight, atol=1e-3 * again.weight.abs().max().item())
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_rows_that_are_not_finite_are_refused(count: int, length: int, value: float) -> None:
+    rows, targets = _problem(count, length)
+    rows[7, 3] = value
+    with pytest.raises(DataError, match="not finite"):
+        solve_head(rows, targets, 4)
