@@ -8,6 +8,7 @@ own driver, and nothing beside them; a user who trusts a raster says so with ``a
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,8 +134,9 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
     spaces = {space.upper() for space in dataset.tag_namespaces()}
     if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
         raise RasterError(f"{path} names another file for its overviews: {TRUST}")
-    crs = dataset.crs
-    if crs is not None and any(word in crs.to_wkt().lower() for word in _GRIDS):
+    wkt = "" if dataset.crs is None else dataset.crs.to_wkt().lower()
+    wkt = re.sub(r'[+]nadgrids=@null(?=[ "])', "", wkt)  # web maps (EPSG:3857) say so that they need none
+    if any(word in wkt for word in _GRIDS):
         raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
 
 
