@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test lint docs bench clean
+.PHONY: setup demo test lint docs bench fuzz clean
 
 setup: $(READY)
 
@@ -32,6 +32,11 @@ bench: $(READY)
 	$(BIN)/mgcap bench --preset compact --images 8 --out benchmarks/results/compact
 	$(BIN)/python benchmarks/memory.py --csv benchmarks/results/memory.csv
 	$(BIN)/python benchmarks/head.py --csv benchmarks/results/head.csv
+
+# Mutated files against everything that reads files; what does harm is kept in tests/attacks/corpus.
+MINUTES ?= 10
+fuzz: $(READY)
+	$(BIN)/python -m tests.attacks.fuzz --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) demo-output

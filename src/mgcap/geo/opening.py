@@ -61,12 +61,13 @@ def is_virtual(raster: str | Path) -> bool:
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turn the errors of GDAL into one sentence."""
+    from rasterio._err import CPLE_BaseError  # what GDAL complains of; some of it comes through as it is
     from rasterio.errors import NotGeoreferencedWarning, RasterioError
 
     warnings.simplefilter("ignore", NotGeoreferencedWarning)  # for good: to restore filters is not safe among threads
     try:
         yield
-    except RasterioError as error:
+    except (RasterioError, CPLE_BaseError) as error:
         # the reason that GDAL gave is the cause; rasterio's own words are "Read failed. See previous exception"
         reason = " ".join(str(error.__cause__ or error).split()) or type(error).__name__
         raise RasterError(f"{path} cannot be read: {reason[:300]}") from error

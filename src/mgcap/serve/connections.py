@@ -169,6 +169,8 @@ class FewLines(logging.Filter):
 
 def bound_logs() -> None:
     """Let every log that strangers can write to grow slowly."""
+    for name in ("python_multipart", "multipart"):  # complains of every malformed request, which gets its answer
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     few = FewLines()
     for name in ("uvicorn.error", "uvicorn.access", "asyncio", "mgcap.serve"):
         logging.getLogger(name).addFilter(few)

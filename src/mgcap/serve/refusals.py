@@ -13,7 +13,7 @@ class Refusal(Exception):  # noqa: N818 (not an error of ours)
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
         super().__init__(sentence)
         self.status = status
-        self.sentence = sentence
+        self.sentence = " ".join(sentence.split())[:500]  # what was sent may be quoted in it
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
