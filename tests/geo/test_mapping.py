@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from mgcap.geo.mapping import compute_here, map_raster
 from mgcap.geo.plan import Plan, parse_tile
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import _sieved
+from mgcap.progress import Progress
 
 
 @pytest.fixture(scope="module")
@@ -234,3 +237,166 @@ def test_tiles_are_in_metres_or_pixels(text: str, meaning: Any) -> None:
 def test_other_tiles_are_refused(text: str) -> None:
     with pytest.raises(RasterError, match="--tile takes"):
         parse_tile(text)
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 4] ^= 16
+    path.write_bytes(raw)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    (path / "inner").mkdir(parents=True)
+
+
+def _save(change: Any) -> Any:
+    def damage(path: Path) -> None:
+        with np.load(path) as arrays:
+            kept = dict(arrays)
+        with path.open("wb") as file:
+            np.savez(file, **change(kept))
+
+    return damage
+
+
+DAMAGES = [
+    _truncate,
+    _flip,
+    _empty,
+    _folder,
+    lambda path: path.write_bytes(b"no archive"),
+    lambda path: np.save(path.open("wb"), np.zeros(3)),
+    lambda path: path.write_bytes(pickle.dumps(0)),
+    _save(lambda kept: {**kept, "angles": np.array([None, {}], object)}),  # a pickle inside
+    _save(lambda kept: {**kept, "angles": kept["angles"][:-1]}),
+    _save(lambda kept: {**kept, "probabilities": kept["probabilities"][:, 1:]}),
+    _save(lambda kept: {**kept, "valid": kept["valid"].astype(np.float64)}),
+    _save(lambda kept: {"angles": kept["angles"]}),
+]
+
+
+@pytest.fixture
+def half_done(
+    make_map: Any, write_raster: Any, picture: Any, classifier: SceneClassifier, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """A map of 6 parts without its last one, and what finishes it: files' bytes and the parts that were computed."""
+    monkeypatch.setattr("mgcap.geo.plan.CHUNK", 2)
+    raster = write_raster(picture)
+    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg").files}
+    computed: list[int] = []
+
+    def stopping(last: int) -> Any:
+        def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
+            for chunk in chunks:
+                if chunk == last:
+                    raise KeyboardInterrupt
+                computed.append(chunk)
+                yield from compute_here(classifier)(plan, [chunk])
+
+        return work
+
+    with pytest.raises(KeyboardInterrupt):
+        make_map(raster, "parts/map.gpkg", workers=stopping(5))
+    computed.clear()
+
+    class Lines(Progress):
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def say(self, line: str) -> None:
+            self.lines.append(line)
+
+    def finish() -> tuple[bool, list[int], list[str]]:
+        said = Lines()
+        done = make_map(raster, "parts/map.gpkg", workers=stopping(99), progress=said)
+        return {file.name: file.read_bytes() for file in done.files} == whole, computed, said.lines
+
+    return finish
+
+
+@pytest.mark.parametrize("damages", [DAMAGES[:4], DAMAGES[4:8], DAMAGES[8:]])
+def test_damaged_parts_are_computed_again_and_no_others(half_done: Any, tmp_path: Path, damages: Any) -> None:
+    for number, damage in enumerate(damages):
+        damage(tmp_path / f"parts/map.gpkg.parts/{number:06d}.npz")
+    same, computed, said = half_done()
+    assert same
+    assert computed == [0, 1, 2, 3, 5]
+    assert said[:2] == [
+        "1 of 6 parts of the map are there already",
+        "4 parts of the map are damaged and computed again",
+    ]
+
+
+def _whole_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+    path.parent.write_text("a file in the folder's place")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _truncate,
+        _folder,
+        _whole_folder,
+        lambda path: path.write_bytes(b"\xff\xfe{"),
+        lambda p: p.write_text("[" * 99999),
+    ],
+)
+def test_a_damaged_plan_is_no_plan(half_done: Any, tmp_path: Path, damage: Any) -> None:
+    damage(tmp_path / "parts/map.gpkg.parts/plan.json")
+    same, computed, _ = half_done()
+    assert same
+    assert computed == [0, 1, 2, 3, 4, 5]
+
+
+SITE = 'LOCAL_CS["site",UNIT["metre",1],AXIS["Easting",EAST],AXIS["Northing",NORTH]]'
+
+
+@pytest.mark.parametrize(
+    ("crs", "transform", "square"),
+    [
+        ("EPSG:3832", (0.5, 0, 3_339_535, 0, -0.5, 0), 0.25),
+        ("EPSG:3460", (0.5, 0, 2_133_030, 0, -0.5, 4_000_000), 0.25),
+        ("EPSG:4326", (4e-6, 0, 180 - 4e-4, 0, -4e-6, 3e-4), 16 * 0.11132 * 0.110574),
+        ("EPSG:4326", (4e-6, 0, 360 - 4e-4, 0, -4e-6, 3e-4), 16 * 0.11132 * 0.110574),
+        ("EPSG:3413", (0.5, 0, -50, 0, -0.5, 37.5), 0.25 / 0.9698**2),  # the pole inside
+        (SITE, (0.5, 0, 100, 0, -0.5, 200), 0.25),
+    ],
+)
+@pytest.mark.parametrize("name", ["map.gpkg", "map.geojson"])
+def test_maps_at_the_seams_of_the_earth(
+    make_map: Any, write_raster: Any, picture: Any, crs: str, transform: Any, square: float, name: str
+) -> None:
+    import shapely
+
+    raster = write_raster(picture, crs=crs, transform=Affine(*transform))
+    done = make_map(raster, name, tile="64px")
+    unit = "area_units2" if crs == SITE else "area_m2"
+    assert done.areas.sum() == pytest.approx(150 * 200 * square, rel=1e-3)
+    meta, _, geometry, values = pyogrio.raw.read(done.files[0], layer="scenes")
+    fields = dict(zip(meta["fields"], values, strict=True))
+    shapes = shapely.from_wkb(geometry)
+    assert shapely.is_valid(shapes).all()
+    assert fields[unit].sum() == pytest.approx(done.areas.sum(), rel=1e-4)
+    with rasterio.open(raster) as given, rasterio.open(done.files[1]) as classes:
+        assert classes.crs == given.crs
+        assert (classes.read(1) == done.found.classes + 1).all()
+        assert classes.transform.c == given.transform.c
+        if name == "map.gpkg":  # polygons stay in the raster's own coordinates
+            assert rasterio.CRS.from_user_input(meta["crs"]).is_geographic == given.crs.is_geographic
+            left, lower, right, upper = given.bounds
+            assert shapely.total_bounds(shapes) == pytest.approx((left, lower, right, upper))
+    with Image.open(done.files[3]) as image:
+        assert min(image.size) > 300
+    lines = done.files[4].read_text().splitlines()
+    assert lines[0] == f"class,cells,{unit},share"
+    assert sum(float(line.split(",")[2]) for line in lines[1:]) == pytest.approx(done.areas.sum(), rel=1e-4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -105,8 +106,8 @@ def map_raster(
         raster, classifier.imagery_, model=file, model_digest=sha256_of(file), engine=classifier.engine_.name, **options
     )
     parts = out.with_name(out.name + ".parts")
-    answers = compute_chunks(plan, parts, workers or compute_here(classifier), progress)
     classes = tuple(str(name) for name in classifier.classes_)
+    answers = compute_chunks(plan, parts, workers or compute_here(classifier), len(classes), progress)
     found = count_cells(plan, answers, sieve)
     if not found.has_data.any():
         shutil.rmtree(parts, ignore_errors=True)
@@ -124,27 +125,34 @@ def map_raster(
         write_class_raster(names[".tif"], found, grid, place, classes)
         write_probability_raster(names[".probability.tif"], found, grid, place, classes)
         write_quick_look(names[".png"], plan, found, classes, areas)
-        write_areas(names[".csv"], classes, areas, cells, place.crs is not None)
+        write_areas(names[".csv"], classes, areas, cells, place.unit)
     shutil.rmtree(parts, ignore_errors=True)
     return Mapped(plan, found, classes, areas, [out, *names.values()])
 
 
-def compute_chunks(plan: Plan, parts: Path, workers: Workers, progress: Progress = silent) -> Iterator[Answers]:
-    """Compute the chunks that a folder has not got, and give all of them in order."""
+def compute_chunks(
+    plan: Plan, parts: Path, workers: Workers, classes: int, progress: Progress = silent
+) -> Iterator[Answers]:
+    """Compute the chunks that a folder has not got whole, and give all of them in order."""
     kept = parts / "plan.json"
     try:
         usable = same_work(plan, json.loads(kept.read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         usable = False
     if not usable:
-        shutil.rmtree(parts, ignore_errors=True)
+        _remove(parts)
         write_json(kept, plan.model_dump(mode="json"))
-    missing = [chunk for chunk in range(plan.chunks) if not _part(parts, chunk).is_file()]
-    if len(missing) < plan.chunks:
-        progress.say(f"{plan.chunks - len(missing)} of {plan.chunks} parts of the map are there already")
+    found = {chunk for chunk in range(plan.chunks) if os.path.lexists(_part(parts, chunk))}
+    whole = {chunk for chunk in found if _is_whole(_part(parts, chunk), plan, chunk, classes)}
+    if whole:
+        progress.say(f"{len(whole)} of {plan.chunks} parts of the map are there already")
+    if damaged := found - whole:
+        progress.say(f"{len(damaged)} parts of the map are damaged and computed again")
+    for chunk in damaged:
+        _remove(_part(parts, chunk))
     with progress("Classifying tiles", len(plan.grid)) as step:
-        step(sum(len(plan.tiles(chunk)) for chunk in range(plan.chunks) if chunk not in set(missing)))
-        for chunk, answers in workers(plan, missing):
+        step(sum(len(plan.tiles(chunk)) for chunk in whole))
+        for chunk, answers in workers(plan, [chunk for chunk in range(plan.chunks) if chunk not in whole]):
             with atomic_path(_part(parts, chunk)) as temporary, temporary.open("wb") as file:
                 np.savez(file, **answers._asdict())
             step(len(answers.angles))
@@ -155,6 +163,25 @@ def _part(parts: Path, chunk: int) -> Path:
     return parts / f"{chunk:06d}.npz"
 
 
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _read_part(path: Path) -> Answers:
     with np.load(path, allow_pickle=False) as arrays:
         return Answers(**{name: arrays[name] for name in Answers._fields})
+
+
+def _is_whole(path: Path, plan: Plan, chunk: int, classes: int) -> bool:
+    """Whether a part that was kept can be read and has the size of its chunk; the file has checksums of its own."""
+    tiles, k = len(plan.tiles(chunk)), plan.cells_in_tile
+    try:
+        answers = _read_part(path) if path.is_file() else None
+    except Exception:  # a damaged file fails in too many ways to name
+        return False
+    return answers is not None and [(own.shape, own.dtype) for own in answers] == [
+        (shape, np.dtype(np.float32)) for shape in ((tiles, classes), (tiles,), (tiles, k, k))
+    ]

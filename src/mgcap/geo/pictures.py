@@ -132,7 +132,7 @@ def quick_look(plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array
     for axes in (left, right):
         axes.set_axis_off()
     order = [int(k) for k in np.argsort(-areas) if areas[k] > 0]
-    share = areas / max(float(areas.sum()), 1e-9)
+    share = areas / float(areas.sum())
     palette = class_colours(classes)
     handles = [Patch(facecolor=palette[k], label=f"{classes[k]}  {100 * share[k]:.1f} %") for k in order]
     if handles:
@@ -148,14 +148,18 @@ def class_areas(found: ClassMap, grid: Grid, place: Place, count: int) -> tuple[
     return np.bincount(numbers, areas, count), np.bincount(numbers, minlength=count)
 
 
-def write_areas(path: Path, classes: Sequence[str], areas: Array, cells: Array, placed: bool) -> None:
-    """Area per class as CSV, the largest first; of rasters without a place in their own square units."""
-    unit = "area_m2" if placed else "area_units2"
-    total = max(float(areas.sum()), 1e-9)
+def write_areas(path: Path, classes: Sequence[str], areas: Array, cells: Array, unit: str) -> None:
+    """Area per class as CSV, the largest first, in a column of that name; see :attr:`Place.unit`."""
+    total = float(areas.sum())
     write_rows(
         path,
         [
-            {"class": classes[k], "cells": int(cells[k]), unit: f"{areas[k]:.2f}", "share": f"{areas[k] / total:.6f}"}
+            {"class": classes[k], "cells": int(cells[k]), unit: _amount(areas[k]), "share": f"{areas[k] / total:.6f}"}
             for k in np.argsort(-areas, kind="stable")
         ],
     )
+
+
+def _amount(area: float) -> str:
+    """Two digits, or more of what they would hide."""
+    return f"{area:.6g}" if 0 < area < 1 else f"{area:.2f}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
+from mgcap.data.decoding import MIN_SIDE, max_pixels
 from mgcap.data.imagery import Imagery
-from mgcap.data.images import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CHUNK = 64
 #: A pixel that is so many times coarser than those of the training images shows other things.
 COARSEST = 3.0
+#: Side of a tile that may be asked for, in metres or pixels.
+LARGEST_TILE = 1_000_000_000
 
 
 class Plan(BaseModel):
@@ -87,9 +89,13 @@ class Plan(BaseModel):
 
 def parse_tile(text: str) -> tuple[float, str]:
     """A side in metres or pixels: ``76.8m``, ``256`` or ``256px``."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(m|px)?\s*", text)
+    # a longer text would only keep the pattern busy
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(m|px)?\s*", text) if len(text) <= 40 else None
     if found is None or float(found[1]) <= 0:
-        raise RasterError(f"--tile takes metres or pixels, as 80m or 256px, not '{text}'")
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise RasterError(f"--tile takes metres or pixels, as 80m or 256px, not '{shown}'")
+    if float(found[1]) > LARGEST_TILE:
+        raise RasterError(f"--tile takes at most {LARGEST_TILE:,} metres or pixels, not {text.strip()}")
     return float(found[1]), found[2] or "px"
 
 
@@ -129,6 +135,8 @@ def make_plan(
     """
     if not 0 <= overlap <= 0.9:
         raise RasterError(f"--overlap takes 0 to 0.9, not {overlap}")
+    if not 0 <= min_valid <= 1:
+        raise RasterError(f"--min-valid takes 0 to 1, not {min_valid}")
     with open_raster(path, allow_vrt) as dataset:
         look = choose_look(dataset, imagery, bands, scale)
         side, shape = _tile_pixels(dataset, imagery, tile)
@@ -136,17 +144,21 @@ def make_plan(
         if max_tiles is not None and len(grid) > max_tiles:
             raise RasterError(f"the map would have {len(grid)} tiles; {max_tiles} are allowed")
         first = grid.tile(0)
+        # a raster that is smaller than a tile is not blown up to its size
+        rows = max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height)))
+        columns = max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width)))
+        if rows * columns > max_pixels():
+            raise RasterError(
+                f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {max_pixels():,} "
+                "pixels; give a smaller --tile"
+            )
         return Plan(
             raster=str(path) if is_virtual(path) else str(Path(path).resolve()),
             size=(dataset.width, dataset.height),
             changed=file_state(path),
             cell=(grid.cell_width, grid.cell_height),
             cells_in_tile=grid.k,
-            # a raster that is smaller than a tile is not blown up to its size
-            shape=(
-                max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height))),
-                max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width))),
-            ),
+            shape=(rows, columns),
             bands=look.bands,
             black=look.black,
             white=look.white,

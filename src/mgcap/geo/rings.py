@@ -33,7 +33,7 @@ def outlines(crs: Any, corners: Array) -> list[dict[str, Any]]:
         shapes[number] = _cut(rings[number], digits)
     if not has_straight_degrees(crs) and (wide := np.flatnonzero(wide_ones(lon, lat))).size:
         for number, *ring in zip(wide, *in_degrees(crs, with_points(corners[wide])), strict=True):
-            shapes[number] = _by_quadrants(*ring, digits)
+            shapes[number] = _by_quadrants(ring[0], ring[1], digits)
     return shapes
 
 
