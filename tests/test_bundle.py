@@ -15,10 +15,16 @@ from mgcap.errors import BundleError
 
 def _bundle() -> Bundle:
     return Bundle(
-        config=MGCAPConfig(num_classes=2, rotations=3),
+        config=MGCAPConfig(num_classes=2, rotations=3, channels=2),
         classes=("a", "b"),
-        backbone={"name": "resnet50-v1", "stock": True, "sha256": "0"},
-        tensors={"head.weight": torch.arange(6.0).reshape(2, 3), "head.bias": torch.zeros(2)},
+        backbone={"name": "resnet50-v1", "stock": True, "sha256": "0", "source": "somewhere"},
+        tensors={
+            "head.weight": torch.arange(12.0).reshape(2, 6),
+            "head.bias": torch.zeros(2),
+            "reduction.basis": torch.ones(2, 1024),
+            "reduction.mean": torch.zeros(1024),
+            "reduction.fitted": torch.tensor(True),
+        },
         provenance={"data": "x"},
         metrics={"accuracy": 0.5},
     )

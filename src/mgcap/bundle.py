@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mgcap.assets import atomic_path
+from mgcap.bundle_header import Header, checked, finite, one_line, parse
+from mgcap.bundle_tensors import fits, usable
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
 from mgcap.weights import state_hash
 
 FORMAT_VERSION = 1
 _KEY = "mgcap"
+#: More tensors than the networks of all granularities have.
+MAX_TENSORS = 100_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
     """Write a model file atomically.
 
     Raises:
-        BundleError: If the file cannot be written; what was there before stays.
+        BundleError: If the file cannot be written, or not be read again; what was there before stays.
     """
     path = Path(path).expanduser()
     header = {
@@ -72,7 +75,11 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
         "metrics": bundle.metrics,
         "imagery": bundle.imagery,
     }
-    header = json.loads(json.dumps(header))
+    try:
+        header = finite(parse(json.dumps(header)))
+        checked(header)
+    except ValueError as error:
+        raise BundleError(f"the model cannot be written to {path}: {one_line(error)}") from error
     header["digest"] = _digest(header, bundle.tensors)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in bundle.tensors.items()}
     try:
@@ -85,6 +92,9 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
 def read_bundle(path: str | Path) -> Bundle:
     """Read and check a model file.
 
+    A digest is no signature: whoever alters a file can alter that, too. So nothing in it is believed, and no tensor is
+    read before its name, type and shape are known to be those of the configuration.
+
     Raises:
         BundleError: With one sentence, if it is missing, truncated, altered, too new or not ours.
     """
@@ -93,36 +103,59 @@ def read_bundle(path: str | Path) -> Bundle:
         raise BundleError(f"there is no model file {path}")
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise BundleError(f"{path} is a safetensors file, but not an mgcap model")
-            header = json.loads(metadata[_KEY])
+            header, found, config = _read_header(path, (file.metadata() or {}).get(_KEY))
+            _check_layout(path, config, found.backbone.stock, file)
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise BundleError(f"{path} is not an mgcap model, or it is truncated ({error})") from error
-    except ValueError as error:
-        raise BundleError(f"{path} has a damaged header") from error
-    if not isinstance(header, dict) or not isinstance(header.get("format_version"), int):
-        raise BundleError(f"{path} has a damaged header")
-    if header["format_version"] > FORMAT_VERSION:
-        raise BundleError(
-            f"{path} has format {header['format_version']}, made by a newer mgcap; this one reads up to "
-            f"{FORMAT_VERSION}: pip install --upgrade mgcap"
-        )
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise BundleError(f"{path} is not an mgcap model, or it is truncated ({one_line(error)})") from error
     if header.pop("digest", None) != _digest(header, tensors):
         raise BundleError(f"{path} was altered or damaged after it was written: its digest does not match")
+    if not usable(tensors):
+        raise BundleError(f"{path} has weights that are not finite")
+    return Bundle(
+        config=config,
+        classes=tuple(found.classes),
+        backbone=found.backbone.model_dump(),
+        tensors=tensors,
+        provenance=found.provenance.model_dump(exclude_unset=True),
+        metrics=found.metrics.model_dump(exclude_unset=True),
+        imagery=found.imagery.model_dump(exclude_unset=True),
+    )
+
+
+def _read_header(path: Path, text: str | None) -> tuple[dict[str, Any], Header, MGCAPConfig]:
+    """The header as it is in the file, and what it says."""
+    if text is None:
+        raise BundleError(f"{path} is a safetensors file, but not an mgcap model")
     try:
-        bundle = Bundle(
-            config=MGCAPConfig(**header["config"]),
-            classes=tuple(header["classes"]),
-            backbone=dict(header["backbone"]),
-            tensors=tensors,
-            provenance=dict(header["provenance"]),
-            metrics=dict(header["metrics"]),
-            imagery=dict(header.get("imagery", {})),
+        header = parse(text)
+    except ValueError as error:
+        raise BundleError(f"{path} has a damaged header") from error
+    version = header.get("format_version")
+    if type(version) is not int or version < 1:
+        raise BundleError(f"{path} has a damaged header")
+    if version > FORMAT_VERSION:
+        raise BundleError(
+            f"{path} has format {version}, made by a newer mgcap; this one reads up to "
+            f"{FORMAT_VERSION}: pip install --upgrade mgcap"
         )
-    except (KeyError, TypeError, ValidationError, ValueError) as error:
-        raise BundleError(f"{path} has a header that does not describe a model: {error}") from error
-    if len(bundle.classes) != bundle.config.num_classes:
-        raise BundleError(f"{path} names {len(bundle.classes)} classes for {bundle.config.num_classes} outputs")
-    return bundle
+    try:
+        return header, *checked(header)
+    except ValueError as error:
+        raise BundleError(f"{path} has a header that does not describe a model: {one_line(error)}") from error
+
+
+def _check_layout(path: Path, config: MGCAPConfig, stock: bool, file: Any) -> None:
+    names = file.keys()
+    if len(names) > MAX_TENSORS:
+        raise BundleError(f"{path} has more tensors than any model")
+    slices = {name: file.get_slice(name) for name in names}
+    found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+    try:
+        right = fits(config, stock, found)
+    except ValueError as error:
+        raise BundleError(f"{path} needs a model that cannot be built: {one_line(error)}") from error
+    if not right:
+        raise BundleError(
+            f"{path} was altered or damaged after it was written: its tensors do not fit its configuration"
+        )

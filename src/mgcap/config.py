@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from mgcap.backbones import backbone_spec
+from mgcap.head import vector_length
 
 Preset = Literal["compact", "paper", "authors-code"]
 
@@ -40,6 +42,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+#: The most pixels that the views of one image may have together (the paper's have 1.8 million), and numbers of a head.
+MAX_VIEW_PIXELS, MAX_HEAD = 1 << 26, 1 << 30
+
+#: Bounds of eigenvalues that float32 can hold, and so can what becomes of them.
+Eigenvalue = Annotated[float, Field(ge=1e-30, le=1e30)]
+
+
 class MGCAPConfig(BaseModel):
     """The configuration of one MG-CAP model.
 
@@ -47,7 +56,7 @@ class MGCAPConfig(BaseModel):
     ``preset``. The object is frozen: use ``config.replace(rotations=4)`` for a changed copy.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     preset: Preset = "compact"
     num_classes: Annotated[int, Field(ge=2, le=100_000)] = 21
@@ -83,7 +92,7 @@ class MGCAPConfig(BaseModel):
 
     # Spectral layer, Eq. 9-13 and 20-26
     normalisation: Literal["bilinear", "log", "sqrt"] = "sqrt"
-    clip: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (1e-5, 1e5)
+    clip: tuple[Eigenvalue, Eigenvalue] = (1e-5, 1e5)
     gradient: Literal["exact", "paper"] = "exact"
     spectral_scale: Literal["none", "leading"] = "none"
     spectral_method: Literal["eigh", "newton-schulz"] = "eigh"
@@ -97,7 +106,7 @@ class MGCAPConfig(BaseModel):
     def _fill_from_preset(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        values = {**PRESETS.get(given.get("preset", "compact"), {}), **given}
+        values = {**PRESETS.get(str(given.get("preset", "compact")), {}), **given}
         if isinstance(values.get("granularities"), int | float):
             values["granularities"] = (values["granularities"],)
         if "signed_root" not in values:  # the signed root belongs to bilinear pooling
@@ -114,7 +123,21 @@ class MGCAPConfig(BaseModel):
     def _check_combinations(self) -> MGCAPConfig:
         spec = backbone_spec(self.backbone)
         width = spec.width(str(self.layer))
+        side = (self.channels or width or 0) + (self.embedding == "gaussian")
         problems = [
+            (
+                self.backbone.startswith("timm:") and not re.fullmatch(r"[\w.-]+", self.backbone[5:], re.ASCII),
+                "backbone: a network of timm has letters, digits, points and dashes, as timm:convnext_tiny",
+            ),
+            (
+                self.size**2 * self.rotations * len(self.granularities) > MAX_VIEW_PIXELS,
+                f"size: {len(self.granularities) * self.rotations} views of {self.size} pixels are more than one image "
+                "may have; take a smaller size, or fewer rotations or granularities",
+            ),
+            (
+                vector_length(side, self.vector) * self.num_classes > MAX_HEAD,
+                "channels: the head would be too large; take fewer channels, or vector='triangle'",
+            ),
             (not self.granularities, "granularities: give at least one crop ratio in (0, 1]"),
             (len(self.granularities) > 16, "granularities: at most 16 are allowed"),
             (self.clip[0] >= self.clip[1], "clip: the lower bound must be below the upper one, as (1e-5, 1e5)"),

@@ -9,6 +9,7 @@ import torch
 
 from mgcap.backbones import backbone_spec
 from mgcap.bundle import Bundle
+from mgcap.bundle_tensors import INT8
 from mgcap.errors import BundleError, WeightsError
 from mgcap.model import MGCAP
 from mgcap.progress import Progress
@@ -17,9 +18,6 @@ from mgcap.weights import load_weights, state_hash
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
-
-#: Prefix of the int8 constants in a model file.
-INT8 = "int8."
 
 
 def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mgcap.assets import atomic_path, cache_dir
 from mgcap.engines.probe import available_cores
 from mgcap.engines.torch import fold_batch_norms
-from mgcap.errors import MgcapError
+from mgcap.errors import BundleError
 from mgcap.progress import Progress
 from mgcap.weights import state_hash
 
@@ -99,21 +99,33 @@ class OpenVinoEngine:
         core = ov.Core()
         self.queues: list[Any] = []
         distinct: dict[str, Any] = {}
-        for backbone in backbones:
-            mark = state_hash(backbone.state_dict())
-            if mark not in distinct:
-                network = fold_batch_norms(backbone).cpu()
-                if calibration is None:
-                    model = _converted(network, size)
-                else:
-                    key = str(len(distinct))
-                    given = {key: calibration[key]} if isinstance(calibration, dict) else calibration
-                    with progress("Preparing int8", None):
-                        model, self.quantisation[key] = quantised(network, size, given)
-                distinct[mark] = ov.AsyncInferQueue(core.compile_model(model, "CPU", options), min(REQUESTS, threads))
-            self.queues.append(distinct[mark])
+        try:
+            for backbone in backbones:
+                mark = state_hash(backbone.state_dict())
+                if mark not in distinct:
+                    model = self._prepared(fold_batch_norms(backbone).cpu(), size, calibration, progress)
+                    compiled = core.compile_model(model, "CPU", options)
+                    distinct[mark] = ov.AsyncInferQueue(compiled, min(REQUESTS, threads))
+                self.queues.append(distinct[mark])
+        except Exception as error:  # constants of a stranger may be anything
+            if not isinstance(calibration, dict):
+                raise
+            raise BundleError(MISFIT) from error
+        if isinstance(calibration, dict) and calibration.keys() != self.quantisation.keys():
+            raise BundleError(MISFIT)
         learnt = hashlib.sha256(b"".join(t.numpy().tobytes() for t in self.quantisation.values())).hexdigest()[:16]
         self.mark = f"{self.name} {versions()}" + (f" {learnt}" if self.quantisation else "")
+
+    def _prepared(
+        self, network: nn.Module, size: int, calibration: Calibration | Constants | None, progress: Progress
+    ) -> Any:
+        if calibration is None:
+            return _converted(network, size)
+        key = str(len(self.quantisation))
+        given = {key: calibration[key]} if isinstance(calibration, dict) else calibration
+        with progress("Preparing int8", None):
+            model, self.quantisation[key] = quantised(network, size, given)
+        return model
 
     @torch.inference_mode()
     def features(self, views: Tensor, granularity: int) -> Tensor:
@@ -213,10 +225,10 @@ def _set_small_constants(model: Any, values: np.ndarray[Any, Any]) -> None:
         shape = node.data.shape
         count = int(np.prod(shape))
         if offset + count > len(values):
-            raise MgcapError(MISFIT)
+            raise BundleError(MISFIT)
         fresh = ov.opset13.constant(values[offset : offset + count].reshape(shape))
         for target in node.output(0).get_target_inputs():
             target.replace_source_output(fresh.output(0))
         offset += count
     if offset != len(values):
-        raise MgcapError(MISFIT)
+        raise BundleError(MISFIT)
