@@ -111,7 +111,7 @@ def read_bundle(path: str | Path) -> Bundle:
     if header.pop("digest", None) != _digest(header, tensors):
         raise BundleError(f"{path} was altered or damaged after it was written: its digest does not match")
     if not usable(tensors):
-        raise BundleError(f"{path} has weights that are not finite")
+        raise BundleError(f"{path} has weights that are not finite, or too large to use")
     return Bundle(
         config=config,
         classes=tuple(found.classes),

@@ -13,6 +13,8 @@ from mgcap.head import vector_length
 
 #: Prefix of the int8 constants in a model file.
 INT8 = "int8."
+#: No weight comes near it.
+LARGEST = 1e15
 #: More constants than the int8 graph of any network has.
 MAX_CONSTANTS = 1 << 24
 
@@ -85,7 +87,10 @@ def _looked_at(config: MGCAPConfig, width: int | None) -> tuple[Layout, int]:
 
 
 def usable(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether all numbers are finite, and variances not negative."""
-    sums = [tensor.sum() for tensor in tensors.values() if tensor.is_floating_point()]
-    variances = [tensor for name, tensor in tensors.items() if name.endswith("running_var")]
-    return all(bool(s.isfinite()) for s in sums) and all(bool((v >= 0).all()) for v in variances)
+    """Whether all numbers are finite and none is absurdly large, and variances are not negative."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            low, high = (float(end) for end in torch.aminmax(tensor))
+            if not (-LARGEST < low and high < LARGEST) or (name.endswith("running_var") and low < 0):
+                return False
+    return True

@@ -16,7 +16,7 @@ from mgcap import bundle as bundles
 from mgcap._version import __version__
 from mgcap.config import MGCAPConfig
 from mgcap.data.imagery import Imagery, imagery_of
-from mgcap.data.stream import Item, check_items
+from mgcap.data.stream import Item, check_items, check_training
 from mgcap.engines import Engine, choose_engine, open_engine
 from mgcap.engines.openvino import MISFIT
 from mgcap.errors import DataError, ImageError, MgcapError
@@ -124,7 +124,8 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Train on images and their labels.
 
         Args:
-            images: See the class. Files that cannot be read are reported in ``skipped_`` and passed over.
+            images: See the class. Files that cannot be read are reported in ``skipped_`` and passed over; an array
+                that is no image is an error.
             labels: One label per image; any sortable values.
             folder: Takes checkpoint and logs of fine-tuning.
             resume: Go on from the checkpoint there.
@@ -136,6 +137,7 @@ class SceneClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes, targets = np.unique(names, return_inverse=True)
         if len(classes) < 2:
             raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
+        check_training(items)
         model, backbone = self.build_model(self.configuration(len(classes)))
         data = TrainingSet(items, targets.tolist(), [str(name) for name in classes])
         if self.finetune is None:

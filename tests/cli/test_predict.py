@@ -3,6 +3,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from tests.cli.run import empty, run, sentence
+from tests.cli.run import empty, run, run_apart, sentence
+from tests.data.files import good_files, grey_tiff, mutated
 
 
 def test_predict_in_every_format(scenes: Path, model: Path, tmp_path: Path) -> None:
@@ -56,6 +61,47 @@ def test_predict_odd_images(model: Path, tmp_path: Path) -> None:
     assert "at least 8 x 8" in rows["dot.png"]["error"]
     assert "not an image" in rows["text.jpg"]["error"]
     assert "over the limit" in rows["huge.tif"]["error"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's doubts
+def test_a_row_for_every_file_among_crafted_ones(model: Path, scenes: Path, tmp_path: Path) -> None:
+    kinds = tmp_path / "kinds"
+    kinds.mkdir()
+    rng = random.Random(1)
+    crafted = tmp_path / "crafted"
+    crafted.mkdir()
+    for path in good_files(kinds):
+        for number in range(3):
+            (crafted / f"{number}{path.name}").write_bytes(mutated(path.read_bytes(), rng))
+    (crafted / "volume.tif").write_bytes(grey_tiff(1000, 1000, more={32997: (4, 2000)}))
+    (crafted / "[red]odd[").mkdir()
+    (crafted / "[red]odd[/].png").write_text("no")  # a tag of rich
+    (crafted / os.fsdecode(b"not\xfftext.jpg")).write_text("no")
+    wrong = ["x" * 300 + ".png", "~nobody-of-this-name/a.png", tmp_path / "none.tif"]
+    arguments = ["predict", kinds, crafted, *wrong, "--model", model, "--format"]
+    rows = json.loads(run(*arguments, "json").stdout)
+    files = sum(path.is_file() for folder in (kinds, crafted) for path in folder.rglob("*"))
+    assert len(rows) == files + len(wrong)
+    assert all((row["class"] is None) == (row["error"] is not None) for row in rows)
+    assert all(row["class"] for row in rows if Path(row["path"]).parent == kinds)
+    assert all(row["error"].isprintable() for row in rows if row["error"])
+    assert {"volume.tif", "].png"} <= {Path(row["path"]).name for row in rows if row["error"]}
+    for form in ("csv", "table"):
+        done = subprocess.run([sys.executable, "-m", "mgcap", *map(str, arguments), form], capture_output=True)
+        assert done.returncode == 0 and b"Traceback" not in done.stderr
+        if form == "csv":
+            assert b"[red]odd[/].png" in done.stdout and b"not\xfftext.jpg" in done.stdout
+    run("predict", crafted / "volume.tif", *wrong, "--model", model, code=1)
+
+
+def test_several_images_in_a_file_are_said_in_a_sentence(model: Path, tmp_path: Path) -> None:
+    image = Image.new("RGB", (40, 40), "red")
+    for name in ("a.tif", "b.tif"):
+        image.save(tmp_path / name, save_all=True, append_images=[image])
+    done = run_apart("predict", tmp_path, "--model", model)
+    told = [line for line in done.stderr.splitlines() if "several" in line]
+    assert len(told) == 1 and "FirstFrameWarning" not in done.stderr and "warnings.warn" not in done.stderr
+    assert told[0].endswith(".tif holds several images; of it and of other such files the first is used")
 
 
 def test_bad_models(model: Path, tmp_path: Path, scenes: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+import torch
 from PIL import Image
 from pydantic import ValidationError
 
@@ -33,6 +34,15 @@ def test_arrays() -> None:
     floats = imagery_of([np.zeros((20, 30, 3), np.float32)])
     assert (floats.dtype, floats.white, floats.side) == ("float32", 1, 24)
     assert imagery_of(["none.png"]) == Imagery()
+    assert imagery_of([torch.zeros(3, 20, 30, dtype=torch.bfloat16)]).white == 1
+    truth = imagery_of([np.zeros((20, 30), np.bool_)])
+    assert (truth.dtype, truth.white) == ("bool", 1)
+
+
+def test_images_that_mark_missing_pixels_are_passed_over(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "missing.tif", np.full((32, 32), 3.4e38, np.float32))
+    tifffile.imwrite(tmp_path / "good.tif", np.full((32, 32), 0.5, np.float32))
+    assert imagery_of(sorted(tmp_path.iterdir())).white == 1
 
 
 def test_a_model_keeps_it(scenes: Path, tmp_path: Path) -> None:

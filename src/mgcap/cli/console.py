@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 from rich.console import Console
 
@@ -123,6 +124,7 @@ def guarded(command: F) -> F:
             raise KeyboardInterrupt
 
         before = signal.signal(signal.SIGTERM, terminate)
+        shown, warnings.showwarning = warnings.showwarning, _show_warning
         try:
             return command(*args, **kwargs)
         except KeyboardInterrupt as stop:
@@ -139,8 +141,27 @@ def guarded(command: F) -> F:
             fail(_sentence(error))
         finally:
             signal.signal(signal.SIGTERM, before)
+            warnings.showwarning = shown
 
     return run  # type: ignore[return-value]
+
+
+_show_plainly = warnings.showwarning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Our own warnings as a sentence; Pillow's doubts about a file not at all, for it is read or its error is told."""
+    if category.__module__.startswith("mgcap."):
+        bars.say(str(message))
+    elif Path(filename).parent.name != "PIL":
+        _show_plainly(message, category, filename, lineno, file, line)
 
 
 _debug = False

@@ -85,10 +85,11 @@ def check(path: o.Data) -> None:
 def _size(path: Path) -> tuple[int, int]:
     from PIL import Image
 
+    from mgcap.data.decoding import OPENED
     from mgcap.data.images import read_image
 
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=OPENED) as image:
             return image.size
     except (OSError, ValueError):
         tensor = read_image(path)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import glob
+import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,13 +30,13 @@ def expand(patterns: list[str]) -> list[Path]:
 
     files: list[Path] = []
     for pattern in patterns:
-        path = Path(pattern).expanduser()
-        if path.is_dir():
+        path = _home(pattern)
+        if _is(path.is_dir):
             found = list_images(path)
             if not found:
                 raise DataError(f"there are no images in {path}")
             files += found
-        elif not path.exists() and glob.has_magic(pattern):
+        elif glob.has_magic(pattern) and not _is(path.exists):
             matches = sorted(Path(m) for m in glob.glob(str(path), recursive=True))  # noqa: PTH207 (patterns may be absolute)
             if not matches:
                 raise DataError(f"nothing matches {pattern}")
@@ -42,6 +44,21 @@ def expand(patterns: list[str]) -> list[Path]:
         else:
             files.append(path)
     return files
+
+
+def _home(pattern: str) -> Path:
+    try:
+        return Path(pattern).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(pattern)
+
+
+def _is(question: Callable[[], bool]) -> bool:
+    """Whether a path is there; no if its name is too long or its folder closed."""
+    try:
+        return question()
+    except OSError:
+        return False
 
 
 @guarded
@@ -86,6 +103,8 @@ def predict(
             rows[index]["class"] = UNKNOWN
     for index, error in errors.items():
         rows[index]["error"] = str(error)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # file names need not be text
     {"csv": _csv, "json": _json, "table": _table}[form](rows)
     if errors:
         words.print(f"{len(errors)} of {len(files)} images could not be read")
@@ -113,14 +132,15 @@ def _json(rows: list[Row]) -> None:
 
 
 def _table(rows: list[Row]) -> None:
+    from rich.markup import escape
     from rich.table import Column, Table
 
     table = Table(Column("image", overflow="fold"), "class", "probability", "then")
     for row in rows:
         if row["error"]:
-            table.add_row(row["path"], "[red]-[/]", "", row["error"])
+            table.add_row(escape(row["path"]), "[red]-[/]", "", escape(row["error"]))
             continue
         likely = [entry for entry in row["top"][1:] if entry["probability"] >= 0.0005]  # shown as 0.001 or more
         then = ", ".join(f"{entry['class']} {entry['probability']:.3f}" for entry in likely)
-        table.add_row(row["path"], row["class"], f"{row['probability']:.3f}", then)
+        table.add_row(escape(row["path"]), escape(row["class"]), f"{row['probability']:.3f}", escape(then))
     data.print(table)

@@ -121,7 +121,8 @@ def _reason(path: Path, error: Exception) -> str:
         return f"{path} needs more memory than there is"
     if isinstance(error, OSError) and error.strerror:
         return f"{path} cannot be read: {error.strerror}"
-    return f"{path} is damaged: {(str(error).strip() or type(error).__name__)[:200]}"
+    told = str(error).strip() if isinstance(error, OSError | ValueError | SyntaxError | RuntimeError) else ""
+    return f"{path} is damaged: {told[:200] or 'its header makes no sense'}"
 
 
 def _one_line(sentence: str) -> str:
@@ -304,6 +305,8 @@ def white_of(array: Array) -> float:
     """The number that stands for white: 255 for bytes, 1 for floats up to 1, else all the used bits set."""
     if array.dtype == np.uint8:
         return 255.0
+    if array.dtype == np.bool_:
+        return 1.0
     floating = array.dtype.kind == "f"
     finite = array[np.isfinite(array)] if floating else array
     return _white(max(0.0, float(finite.max())) if finite.size else 0.0, floating)

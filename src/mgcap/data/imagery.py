@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
-from mgcap.data.images import decode_image, white_of
+from mgcap.data.decoding import decode_image, rgb_of, white_of
 from mgcap.data.stream import Item
 from mgcap.errors import ImageError
 
@@ -52,9 +54,13 @@ def imagery_of(items: Sequence[Item], resolution: float | None = None) -> Imager
 
 
 def _pixels(item: Item) -> np.ndarray[Any, Any] | None:
+    if isinstance(item, Tensor):
+        return np.asarray((item.float() if item.dtype == torch.bfloat16 else item).detach().cpu())
     if not isinstance(item, str | Path):
         return np.asarray(item)
     try:
-        return decode_image(item)
+        pixels = decode_image(item)
+        rgb_of(pixels, item)  # or it has no white
     except ImageError:
         return None
+    return pixels

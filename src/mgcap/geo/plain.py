@@ -38,7 +38,8 @@ def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixe
         meaning = list(dataset.colorinterp)
         alpha = [meaning.index(ColorInterp.alpha) + 1] if ColorInterp.alpha in meaning else []
         chosen = [*choose_bands(dataset, bands), *alpha]
-        with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(target, "w", **_profile(dataset, chosen)) as copy:
+        profile = _profile(dataset, chosen)
+        with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True), rasterio.open(target, "w", **profile) as copy:
             copy.colorinterp = _meaning(dataset, chosen, bool(alpha))
             if meaning[chosen[0] - 1] == ColorInterp.palette:
                 copy.write_colormap(1, dataset.colormap(chosen[0]))
