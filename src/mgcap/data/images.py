@@ -27,5 +27,7 @@ def read_image(path: str | Path) -> Tensor:
 
 def to_floats(rgb: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Tensor:
     """What :func:`mgcap.data.decoding.read_rgb` gave as float32 ``[3, H, W]``."""
-    array = rgb.astype(np.float32) / 255 if rgb.dtype == np.uint8 else rgb
+    array = rgb.astype(np.float32, copy=rgb.dtype == np.uint8)
+    if rgb.dtype == np.uint8:
+        array /= 255
     return torch.from_numpy(array).permute(2, 0, 1).contiguous()

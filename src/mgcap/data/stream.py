@@ -30,7 +30,8 @@ def to_tensor(item: Item) -> Tensor:
     if isinstance(item, str | Path):
         return read_image(item)
     pixels = _checked(item)
-    return (pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()).contiguous()
+    pixels = pixels.contiguous()
+    return pixels.float().div_(255) if pixels.dtype == torch.uint8 else pixels.float()  # in place: images may be large
 
 
 def _checked(item: Any) -> Tensor:
@@ -114,14 +115,18 @@ def image_batches(
                     on_error(index, error)
                     continue
                 if images and (image.shape != images[0].shape or len(images) == batch):
-                    yield indices, torch.stack(images)
+                    yield indices, _stacked(images)
                     indices, images = [], []
                 indices.append(index)
                 images.append(image)
             if images:
-                yield indices, torch.stack(images)
+                yield indices, _stacked(images)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _stacked(images: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(images)) if len(images) > 1 else images[0].unsqueeze(0)
 
 
 def check_items(items: Any) -> Sequence[Item]:
