@@ -91,6 +91,6 @@ def usable(tensors: Mapping[str, Tensor]) -> bool:
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
             low, high = (float(end) for end in torch.aminmax(tensor))
-            if not (-LARGEST < low and high < LARGEST) or (name.endswith("running_var") and low < 0):
+            if not (low > -LARGEST and high < LARGEST) or (name.endswith("running_var") and low < 0):
                 return False
     return True
