@@ -3,14 +3,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from mgcap.bundle import Bundle, read_bundle, write_bundle
+from mgcap.classifier import SceneClassifier, load
 from mgcap.config import MGCAPConfig
-from mgcap.errors import BundleError
+from mgcap.data.synthetic import CLASSES, draw_scene
+from mgcap.errors import BundleError, ImageError, MgcapError, WeightsError
+from tests.conftest import TINY
+from tests.mutations import mutate
 
 
 def _bundle() -> Bundle:
@@ -123,3 +128,31 @@ def test_what_cannot_be_written_leaves_the_old_file(file: Path, monkeypatch: pyt
         write_bundle(file, _bundle(), {})
     assert file.read_bytes() == before
     assert [p.name for p in file.parent.iterdir()] == ["m.mgcap"]
+
+
+def test_no_altered_file_is_more_than_one_sentence(tmp_path: Path) -> None:
+    """300 seeded ways; what loads gives probabilities."""
+    labels = [name for name in CLASSES[:3] for _ in range(4)]
+    scenes = [draw_scene(name, 0, index, 32) for index, name in enumerate(labels)]
+    small = {**TINY, "layer": "conv1", "channels": 4, "size": 32}
+    whole, altered = tmp_path / "m.mgcap", tmp_path / "altered.mgcap"
+    SceneClassifier(**small).fit(scenes, labels).save(whole)
+    refused = 0
+    for seed in range(300):
+        mutate(whole, altered, seed)
+        try:
+            model = load(altered, engine="torch")
+        except (BundleError, WeightsError) as error:
+            assert "\n" not in str(error) and len(str(error)) < 500, seed
+            refused += 1
+            continue
+        try:
+            found = model.predict_proba(scenes[:1])
+            assert found.shape == (1, len(model.classes_)) and np.isfinite(found).all(), seed
+        except ImageError as error:  # weights that are finite may give features that are not
+            assert "not finite" in str(error), seed
+        try:
+            assert 0 <= model.reject_threshold(0.05) <= 1, seed
+        except MgcapError as error:
+            assert "no held-out confidence" in str(error), seed
+    assert 150 < refused < 290

@@ -60,11 +60,26 @@ def test_what_follows_from_other_values() -> None:
         ({"num_classes": 1}, "greater than or equal to 2"),
         ({"size": 8}, "greater than or equal to 32"),
         ({"ridge": -1}, "greater than or equal to 0"),
+        ({"ridge": float("nan")}, "finite number"),
+        ({"clip": (1e-5, float("inf"))}, "finite number"),
+        ({"clip": (1e-300, 1e5)}, "greater than or equal to 1e-30"),
+        ({"preset": []}, "'compact', 'paper' or 'authors-code'"),
+        ({"size": 1024, "rotations": 360}, "more than one image may have"),
+        ({"granularities": (1.0,) * 17}, "at most 16"),
+        ({"channels": 1024, "num_classes": 100_000}, "head would be too large"),
+        ({"backbone": "timm:hf-hub:someone/model"}, "as timm:convnext_tiny"),
     ],
 )
 def test_impossible_values_are_refused_with_what_is_allowed(values: dict, sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence.replace("(", r"\(")):
         MGCAPConfig(**values)
+
+
+def test_what_is_large_but_possible() -> None:
+    MGCAPConfig(preset="paper", rotations=360)
+    MGCAPConfig(preset="paper", size=1024)
+    MGCAPConfig(backbone="resnet50", layer="stage5", reduction="none", vector="full", num_classes=51)
+    assert MGCAPConfig(backbone="timm:convnext_tiny.fb_in22k").layer == "stage4"
 
 
 def test_frozen() -> None:
