@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "m.mgcap"
 
 
-def _refused(path: Path, match: str = "") -> None:
+def _refused(path: Path, match: str | None = None) -> None:
     with pytest.raises(BundleError, match=match) as caught:
         read_bundle(path)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
@@ -109,7 +109,10 @@ def test_timm_is_not_asked_to_fetch_or_to_open_anything(file: Path, name: str) -
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "1", "[" * 10**6, '{"a":' * 10**5, "1" * 10**6, '{"a": 1e', '{"a": "\\ud800"}', "{" + " " * 10**7],
+    [
+        "", "null", "[]", "1", "[" * 10**6, '{"a":' * 10**5, "1" * 10**6, '{"a": 1e', '{"a": "\\ud800"}',
+        "{" + " " * 10**7 + "}",
+    ],
 )  # fmt: skip
 def test_headers_that_are_no_headers(file: Path, text: str) -> None:
     save_file(read(file)[1], file, {"mgcap": text})
@@ -127,7 +130,7 @@ def test_numbers_that_json_does_not_know_become_nothing(file: Path) -> None:
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     whole = _bundle()
     odd = Bundle(whole.config, ("a", "a"), whole.backbone, whole.tensors)
-    with pytest.raises(BundleError, match="cannot be written.*same name"):
+    with pytest.raises(BundleError, match=r"cannot be written.*same name"):
         write_bundle(tmp_path / "m.mgcap", odd, {})
     diverged = Bundle(whole.config, ("a", "b"), whole.backbone, whole.tensors, metrics={"loss": float("nan")})
     write_bundle(tmp_path / "m.mgcap", diverged, {})

@@ -109,7 +109,7 @@ def test_no_tensor_is_read_before_all_are_known_to_fit(file: Path, monkeypatch: 
             assert name != "get_tensor"
             return getattr(self.file, name)
 
-    real = bundle.safe_open
+    real, whole = bundle.safe_open, file.read_bytes()
     for values in ({"num_classes": 99_999}, {"channels": 1024}, {"share_granularities": False, "backbone": "vgg16"}):
 
         def change(header: dict[str, Any], tensors: object, values: dict[str, Any] = values) -> None:
@@ -117,6 +117,7 @@ def test_no_tensor_is_read_before_all_are_known_to_fit(file: Path, monkeypatch: 
             header["classes"] = [str(k) for k in range(header["config"]["num_classes"])]
             header["backbone"] |= {"name": header["config"]["backbone"], "stock": False}
 
+        file.write_bytes(whole)
         rewrite(file, change)
         monkeypatch.setattr(bundle, "safe_open", Shut)
         with pytest.raises(BundleError, match="do not fit"):

@@ -62,7 +62,7 @@ def test_what_follows_from_other_values() -> None:
         ({"ridge": -1}, "greater than or equal to 0"),
         ({"ridge": float("nan")}, "finite number"),
         ({"clip": (1e-5, float("inf"))}, "finite number"),
-        ({"clip": (1e-300, 1e5)}, "greater than or equal to 1e-30"),
+        ({"clip": (1e-300, 1e5)}, "clip.0"),
         ({"preset": []}, "'compact', 'paper' or 'authors-code'"),
         ({"size": 1024, "rotations": 360}, "more than one image may have"),
         ({"granularities": (1.0,) * 17}, "at most 16"),

@@ -18,7 +18,7 @@ from mgcap.data.folders import open_folder
 from mgcap.engines import openvino as module
 from mgcap.engines import probe
 from mgcap.engines.openvino import OpenVinoEngine
-from mgcap.errors import MgcapError
+from mgcap.errors import BundleError, MgcapError
 from mgcap.progress import Progress, silent
 from tests.conftest import TINY
 
@@ -82,6 +82,11 @@ def test_int8_is_near_and_rebuilt_bit_for_bit_from_its_constants(
     assert torch.equal(elsewhere.features(views, 0), found)
     with pytest.raises(MgcapError, match="other versions"):
         OpenVinoEngine([network], 64, {"0": made.quantisation["0"][:-3]}, silent)
+    # constants of a stranger
+    own = made.quantisation["0"]
+    for constants in ({"1": own}, {"0": own, "1": own}, {"0": own.bfloat16()}, {"0": own[:0]}):
+        with pytest.raises(BundleError, match="other versions"):
+            OpenVinoEngine([network], 64, constants, silent)
 
 
 def test_a_network_that_cannot_be_converted_runs_in_torch(
