@@ -69,3 +69,13 @@ def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) 
     assert "short.tif cannot be read" in told(short)
     assert not (tmp_path / "m.gpkg").exists()
     assert ".gpkg or .geojson" in sentence("map", raster, "--model", model, "--out", tmp_path / "m.txt")
+
+
+def test_one_bad_raster_does_not_cost_the_others(raster: Path, tmp_path: Path, model: Path) -> None:
+    folder = tmp_path / "rasters"
+    folder.mkdir()
+    (folder / "a.tif").write_text("no raster")
+    raster.rename(folder / "b.tif")
+    done = run("map", folder, "--model", model, "--out", tmp_path / "maps", "--engine", "torch", code=1)
+    assert "a.tif cannot be read" in done.stderr and "1 of 2 rasters could not be mapped" in done.stderr
+    assert (tmp_path / "maps" / "b.landuse.gpkg").is_file()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import imagecodecs
 import numpy as np
+import pytest
 import tifffile
 from PIL import Image
 
@@ -104,3 +107,23 @@ def grey_tiff(width: int, height: int, bits: int = 16, more: dict[int, tuple[int
         279: (4, len(data)),
     }
     return tiff(tags | (more or {}), data)
+
+
+def peak_bytes(action: Callable[[], object]) -> int:
+    """How much memory something takes at its peak, beyond what was in use.
+
+    The peak that getrusage tells is never forgotten and even inherited, so that it hides what comes later.
+    """
+    reset = Path("/proc/self/clear_refs")
+    if not reset.exists():
+        pytest.skip("the peak of memory can be measured on Linux only")
+    gc.collect()  # or what is freed meanwhile hides what is taken
+    reset.write_text("5")
+    before = _status("VmRSS")
+    action()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))

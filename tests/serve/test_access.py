@@ -100,6 +100,7 @@ def test_wrong_tokens_are_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status() == 401  # nothing was guessed
     now += 61
     assert status(authorization="Bearer sesame") == 200
+    assert status(authorization="bearer sesame") == 200
     assert [status() for _ in range(30)] == [401] * 30
 
 

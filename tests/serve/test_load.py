@@ -137,7 +137,7 @@ def test_a_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatc
     from mgcap.errors import DataError
 
     monkeypatch.setenv("MGCAP_TOKEN", "out of three words")
-    with pytest.raises(DataError, match="in one word"):
+    with pytest.raises(DataError, match="one word of 8"):
         _token(None)
     monkeypatch.setenv("MGCAP_TOKEN", "from-the-environment")
     assert _token(None) == "from-the-environment"

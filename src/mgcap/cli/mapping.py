@@ -11,7 +11,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
 from mgcap.cli.predict import expand
-from mgcap.errors import DataError
+from mgcap.errors import DataError, RasterError
 from mgcap.models import DEFAULT_MODEL
 
 
@@ -38,7 +38,7 @@ def _rasters(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
 
 @guarded
 def make_map(
-    rasters: Annotated[list[str], typer.Argument(help="GeoTIFFs (or what else GDAL reads), globs and folders.")],
+    rasters: Annotated[list[str], typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files, globs, folders.")],
     out: Annotated[
         Path, typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; other files stand beside.")
     ] = Path("landuse.gpkg"),
@@ -102,22 +102,30 @@ def make_map(
     else:
         manager = nullcontext(None)  # type: ignore[assignment]
     with manager as workers:
+        failed = 0
         for file, target in zip(files, targets, strict=True):
-            done = map_raster(
-                classifier,
-                model,
-                file,
-                target,
-                workers=workers,
-                sieve=sieve,
-                progress=bars,
-                tile=tile,
-                overlap=overlap,
-                bands=_bands(bands),
-                scale=scale,
-                min_valid=min_valid,
-                allow_vrt=allow_vrt,
-            )
+            try:
+                done = map_raster(
+                    classifier,
+                    model,
+                    file,
+                    target,
+                    workers=workers,
+                    sieve=sieve,
+                    progress=bars,
+                    tile=tile,
+                    overlap=overlap,
+                    bands=_bands(bands),
+                    scale=scale,
+                    min_valid=min_valid,
+                    allow_vrt=allow_vrt,
+                )
+            except RasterError as error:  # the others get their maps
+                if len(files) == 1:
+                    raise
+                bars.say(f"error: {error}")
+                failed += 1
+                continue
             grid = done.plan.grid
             bars.say(
                 f"{Path(file).name}: {len(grid)} tiles of {grid.k * grid.cell_width} x "
@@ -126,3 +134,5 @@ def make_map(
             )
             for path in done.files:
                 data.print(str(path), markup=False)
+    if failed:
+        raise DataError(f"{failed} of {len(files)} rasters could not be mapped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import Annotated
@@ -56,7 +57,7 @@ def serve(
         from mgcap.serve.app import create_app
         from mgcap.serve.connections import Server, bound_logs, open_files, server_config
         from mgcap.serve.service import load_models
-        from mgcap.serve.settings import Settings
+        from mgcap.serve.settings import ORIGIN, Settings
     except ImportError as error:
         raise DataError("the service needs more packages: pip install 'mgcap[web]'") from error
     if token is not None:
@@ -64,6 +65,13 @@ def serve(
             "a token on the command line can be read by every user of this machine; "
             "give it in MGCAP_TOKEN or --token-file"
         )
+    if no_token and (token_file is not None or "MGCAP_TOKEN" in os.environ):
+        raise DataError("a token was given, and --no-token too; leave out one of them")
+    for origin in allow_origin or ():
+        if not re.fullmatch(ORIGIN, origin):
+            raise DataError(f"--allow-origin takes a site, as https://maps.example.org, not '{origin}'")
+    if no_token and host not in ("127.0.0.1", "localhost", "::1"):
+        bars.say(f"--no-token: everyone who reaches {host} can use this service")
     settings = Settings(
         host=host,
         allow_origins=tuple(allow_origin or ()),
@@ -93,8 +101,10 @@ def serve(
         server.run()
     except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on
         bars.say("stopped")
+    except SystemExit:  # it could not listen
+        pass
     if not server.started:
-        raise DataError(f"the service could not listen at {host}:{port}; is another one there?")
+        raise DataError(f"the service could not listen at {host}:{port}; is another one there? (--port takes another)")
 
 
 def _token(file: Path | None) -> str:
@@ -105,6 +115,6 @@ def _token(file: Path | None) -> str:
     found = (file.expanduser().read_text() if file is not None else os.environ["MGCAP_TOKEN"]).strip()
     if len(found) < SHORTEST_TOKEN or not found.isascii() or not found.isprintable() or " " in found:
         raise DataError(
-            f"the token in {where} must have {SHORTEST_TOKEN} or more letters, digits and signs in one word"
+            f"the token in {where} must be one word of {SHORTEST_TOKEN} or more ASCII letters, digits and signs"
         )
     return found

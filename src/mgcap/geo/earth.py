@@ -163,5 +163,8 @@ def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
         raise RasterError(f"{name} cannot be mapped: {error}") from error
     _, _, (width, height) = Geod(ellps="WGS84").inv([lon[0]] * 2, [lat[0]] * 2, lon[1:], lat[1:])
     if not (min(width, height) >= SMALLEST and max(width, height) <= LARGEST):
-        raise RasterError(f"{name} has pixels of {width:.3g} x {height:.3g} m by its own coordinates, which are no map")
+        raise RasterError(
+            f"{name} has pixels of {width:.3g} x {height:.3g} m by its own coordinates, "
+            "which are no map; near a pole, warp it to a polar projection"
+        )
     return float(width), float(height)

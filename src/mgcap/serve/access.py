@@ -142,9 +142,11 @@ class Access:
         if given and self.wrong.recent(client) >= WRONG_TOKENS:
             wait = self.wrong.seconds_left(client)
             raise Refusal(429, "too many wrong tokens; try again in a minute", Retry_After=str(wait))
-        token = given.removeprefix("Bearer ").strip()
+        scheme, _, rest = given.partition(" ")
+        token = rest.strip() if scheme.lower() == "bearer" else given
         if hmac.compare_digest(token.encode(), str(self.settings.token).encode()):
             return
         if given:
             self.wrong.add(client)
+            raise Refusal(401, "the token is wrong; the service printed it when it started", WWW_Authenticate="Bearer")
         raise Refusal(401, "a token is needed: send it as 'Authorization: Bearer TOKEN'", WWW_Authenticate="Bearer")

@@ -124,8 +124,8 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(MgcapError)
     async def ours(request: Request, error: MgcapError) -> Response:
         folder = str(request.app.state.service.folder)
-        sentence = " ".join(word for word in str(error).split(" ") if not word.startswith(folder))
-        return refusal_response(Refusal(400, sentence.strip()))
+        words = ("the file" if word.startswith(folder) else word for word in str(error).split(" "))
+        return refusal_response(Refusal(400, " ".join(words)))
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:

@@ -193,7 +193,7 @@ def server_config(app: Any, host: str, port: int, grace: float, on_bad: Callable
         port=port,
         http=protocol_for(connections),
         ws="none",
-        log_level="warning",
+        log_level="critical",  # what it complains of is answered, and counted
         access_log=False,
         server_header=False,
         proxy_headers=False,  # the guard reads them, if it is told to

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-Origin = Annotated[
-    str, Field(pattern=r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$", max_length=300)
-]
+#: A site, as browsers name it.
+ORIGIN = r"^https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?/?$"
+Origin = Annotated[str, Field(pattern=ORIGIN, max_length=300)]
 
 
 class Settings(BaseModel):
