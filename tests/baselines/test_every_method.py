@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mgcap.backbones import BACKBONES, build_backbone
-from mgcap.baselines import find_methods, networks
+from mgcap.baselines import find_methods, networks, visual_words
 from mgcap.baselines.method import Tools
 from mgcap.data.synthetic import draw_scene
 
@@ -24,6 +24,7 @@ def test_few_images_and_the_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         return SimpleNamespace(state=build_backbone(backbone, list(BACKBONES[backbone].layers)[-1]).state_dict())
 
     monkeypatch.setattr(networks, "load_weights", random_weights)
+    monkeypatch.setattr(visual_words, "SAMPLES", 2_000)  # k-means on them all takes most of the time
     counts = {"harbour": 4, "forest": 4, "runway": 1}
     images = [torch.from_numpy(draw_scene(label, 0, k, 128)) for label, n in counts.items() for k in range(n)]
     items = [image.permute(2, 0, 1) for image in images]

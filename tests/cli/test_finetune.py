@@ -34,7 +34,7 @@ def test_finetuning_leaves_model_report_and_logs(scenes: Path, tmp_path: Path) -
 
 def test_a_killed_finetuning_is_resumed(scenes: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole.mgcap", tmp_path / "killed.mgcap"
-    options = [*SMALL, *TUNE, "--tune", "checkpoint_minutes=0", "--epochs", "40"]
+    options = [*SMALL, *TUNE, "--tune", "checkpoint_minutes=0", "--epochs", "16"]
     run("train", scenes, "--out", whole, *options)
     process = subprocess.Popen(
         [sys.executable, "-m", "mgcap", "train", scenes, "--out", killed, *options], stderr=subprocess.PIPE, text=True
@@ -52,7 +52,7 @@ def test_a_killed_finetuning_is_resumed(scenes: Path, tmp_path: Path) -> None:
         [row["loss"] for row in csv.DictReader((tmp_path / f"{name}.training" / "steps.csv").open())]
         for name in ("whole", "killed")
     ]
-    assert len(losses[0]) == 160 and [float(a) for a in losses[0]] == [float(b) for b in losses[1]]
+    assert len(losses[0]) == 64 and [float(a) for a in losses[0]] == [float(b) for b in losses[1]]
     assert not (tmp_path / "killed.training" / "checkpoint.safetensors").exists()
 
 

@@ -4,6 +4,7 @@ import itertools
 import warnings
 from pathlib import Path
 
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation
 from PIL import Image
@@ -32,4 +33,10 @@ def test_accuracies_from_none_to_all_have_a_place(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cost_chart(rows, tmp_path / "cost.png")
+    assert Image.open(tmp_path / "cost.png").size == (1500, 975)
+
+
+@pytest.mark.parametrize("time", [0.03682785203594325, 0.0005954816432443635, 7.0])
+def test_a_single_method_has_a_chart(time: float, tmp_path: Path) -> None:
+    cost_chart([{"name": "m", "family": "deep", "mean": 25.0, "std": None, "predict_ms": time}], tmp_path / "cost.png")
     assert Image.open(tmp_path / "cost.png").size == (1500, 975)

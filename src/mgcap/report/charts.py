@@ -126,6 +126,8 @@ def cost_chart(rows: list[Row], path: Path) -> None:
             x, y, [row["std"] or 0 for row in own], fmt="o", capsize=2, elinewidth=1, color=colour, label=family
         )
         labels += [(row["name"], (row["predict_ms"], row["mean"]), colour) for row in own]
+    times = [row["predict_ms"] for row in rows]
+    axes.set_xlim(min(times) / 2, 2 * max(times))  # a single time alone has no width
     lowest, highest = (f(row["mean"] for row in rows) for f in (min, max))
     ticks = [tick for tick in ACCURACY_TICKS if lowest - 10 <= tick <= highest + 0.6]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
