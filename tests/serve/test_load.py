@@ -166,8 +166,27 @@ def test_half_open_connections_do_not_keep_others_out(model_files: list[Path]) -
                     began = time.perf_counter()
                     assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
                     waits.append(time.perf_counter() - began)
+            for own in held:
+                own.close()
+            held = [_deaf(port) for _ in range(110)]
+            for _ in range(5):
+                time.sleep(0.3)
+                began = time.perf_counter()
+                assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+                waits.append(time.perf_counter() - began)
         finally:
             for own in held:
                 own.close()
             process.terminate()
     assert max(waits) < 1.0
+
+
+def _deaf(port: int) -> socket.socket:
+    """A client that asks for much and reads none of it."""
+    own = socket.socket()
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    own.settimeout(3)
+    with contextlib.suppress(OSError):
+        own.connect(("127.0.0.1", port))
+        own.sendall(b"GET /static/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1200)
+    return own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
 import time
@@ -19,8 +20,8 @@ from mgcap.serve.guard import HEADERS
 ACCEPTED_TOGETHER = 32
 #: Connections that the system lets wait until they are accepted.
 WAITING_IN_SYSTEM = 1024
-#: Seconds to send the head of a request in, and that an idle connection is kept.
-HEAD_SECONDS, IDLE_SECONDS = 10.0, 10
+#: Seconds to send the head of a request in, that an idle connection is kept, and that one may take nothing of an answer.
+HEAD_SECONDS, IDLE_SECONDS, STUCK_SECONDS = 10.0, 10, 10.0
 #: Messages of the log in a minute; more are counted only.
 LOG_LINES = 60
 
@@ -47,12 +48,14 @@ class Connections:
         self.most, self.on_bad = most, on_bad
         self.waiting: dict[Any, None] = {}  # for the head of a request, the longest first
         self.busy: dict[Any, None] = {}  # with a request that is received or answered, the oldest first
+        self.stuck: dict[Any, None] = {}  # those of the busy whose client does not take its answer, the longest first
 
     def make_room(self) -> bool:
-        """Drop a connection if there are too many: one that sends nothing, else one that is slow to send a request."""
+        """Drop a connection if there are too many: one that sends nothing, takes nothing, or is slow to send."""
         if len(self.waiting) + len(self.busy) < self.most:
             return True
-        oldest = next(iter(self.waiting), None) or next((own for own in self.busy if own.cycle.more_body), None)
+        slow = (own for own in self.busy if own.cycle.more_body)
+        oldest = next(itertools.chain(self.waiting, self.stuck, slow), None)
         if oldest is None:
             return False
         self.forget(oldest)
@@ -61,8 +64,8 @@ class Connections:
 
     def forget(self, connection: Any) -> None:
         """A connection that has ended."""
-        self.waiting.pop(connection, None)
-        self.busy.pop(connection, None)
+        for group in (self.waiting, self.busy, self.stuck):
+            group.pop(connection, None)
 
 
 def protocol_for(connections: Connections) -> type[H11Protocol]:
@@ -88,9 +91,26 @@ def protocol_for(connections: Connections) -> type[H11Protocol]:
                 self._cancel()
 
         def on_response_complete(self) -> None:
+            if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
+                # Requests that do not wait for answers would be served one after the other while all others wait; no
+                # browser sends them. What is not taken of the answer until the deadline is thrown away.
+                self._wait()
+                self.transport.close()
             super().on_response_complete()
             if not self.transport.is_closing() and self.cycle.response_complete and self in connections.busy:
                 self._wait()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self in connections.busy:
+                connections.stuck[self] = None
+                self._cancel()
+                self._deadline = self.loop.call_later(STUCK_SECONDS, self._late)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if connections.stuck.pop(self, self) is None:
+                self._cancel()
 
         def connection_lost(self, exc: Exception | None) -> None:
             connections.forget(self)
@@ -111,13 +131,13 @@ def protocol_for(connections: Connections) -> type[H11Protocol]:
             self.transport.close()
 
         def _wait(self) -> None:
-            connections.busy.pop(self, None)
+            connections.forget(self)
             connections.waiting[self] = None
             self._cancel()
             self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
 
         def _late(self) -> None:
-            if self in connections.waiting:
+            if self in connections.waiting or self in connections.stuck:
                 connections.forget(self)
                 self.transport.abort()
 
