@@ -160,3 +160,9 @@ def test_googlenet_has_torchvisions_names() -> None:
     network.load_state_dict({**network.state_dict(), **extra})
     with pytest.raises(ValueError, match="activated"):
         build_backbone("googlenet", activated=False)
+
+
+@pytest.mark.parametrize("name", ["timm:", "timm:hf-hub:a/b", "timm:local-dir:/etc", "timm:../a"])
+def test_timm_is_asked_for_models_of_its_own_only(name: str) -> None:
+    with pytest.raises(ValueError, match="is unknown"):
+        backbone_spec(name)

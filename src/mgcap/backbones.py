@@ -7,6 +7,7 @@ Each entry of the registry carries its own preprocessing: the mean and standard 
 from __future__ import annotations
 
 import difflib
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -330,7 +331,7 @@ def backbone_spec(name: str) -> BackboneSpec:
     """
     if name in BACKBONES:
         return BACKBONES[name]
-    if name.startswith("timm:") and len(name) > len("timm:"):
+    if re.fullmatch(r"timm:[\w.]+", name, re.ASCII):  # no hf-hub: or local-dir:, which a model file could ask for
         build = partial(TimmFeatures, name=name[len("timm:") :])
         return BackboneSpec(name, "a timm model", build, {}, default_layer="stage4", strict=False)
     close = difflib.get_close_matches(name, BACKBONES, n=1)

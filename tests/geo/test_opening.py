@@ -12,7 +12,7 @@ from rasterio.transform import from_origin
 
 from mgcap.errors import RasterError
 from mgcap.geo import opening
-from mgcap.geo.opening import open_raster
+from mgcap.geo.opening import _names_a_file, open_raster
 
 PLACE = {"crs": "EPSG:25832", "transform": from_origin(500_000, 5_600_000, 0.3, 0.3)}
 SECRET, OWN = 200, 10
@@ -121,6 +121,28 @@ def test_a_world_file_that_is_not_read_is_mentioned(tmp_path: Path) -> None:
     with open_raster(path, allow_vrt=True) as dataset:
         assert dataset.transform.a == 0.3
         assert opening.ignored_place(dataset, path, True) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'EXTENSION["PROJ4","+proj=utm +zone=32 +nadgrids=/etc/passwd"]',
+        'EXTENSION["PROJ4","+proj=utm +zone=32 +nadgrids = /etc/passwd"]',
+        'EXTENSION["PROJ4_GRIDS","/etc/passwd"]',
+        'EXTENSION["PROJ4","+proj=defmodel +model=/etc/passwd"]',
+        'EXTENSION["PROJ4","+proj=utm +zone=32 +unknown=/etc/passwd"]',
+        'METHOD["NTv2"],PARAMETERFILE["Latitude and longitude difference file","/etc/passwd"]',
+    ],
+)
+def test_what_names_a_file_in_a_coordinate_system(said: str) -> None:
+    assert _names_a_file(f'PROJCS["x",{said}]'.lower())
+
+
+@pytest.mark.parametrize(
+    "code", ["EPSG:3857", "EPSG:4326", "EPSG:26910", "EPSG:5514", "ESRI:54009", "EPSG:7415", "OGC:CRS84"]
+)
+def test_ordinary_coordinate_systems_name_none(code: str) -> None:
+    assert not _names_a_file(rasterio.crs.CRS.from_string(code).to_wkt().lower())
 
 
 def test_a_coordinate_system_that_names_a_grid_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -346,3 +346,18 @@ def test_logs_are_bounded() -> None:
     few.start -= 61
     assert few.filter(record)
     assert record.getMessage() == "bad (95 messages before this one were not written)"
+
+
+def test_a_form_has_one_file_and_a_few_short_values(start: Start, image: Path) -> None:
+    where = f"{start()}/api/predict"
+    file = ("a.png", image.read_bytes(), "image/png")
+    assert httpx.post(where, files=[("file", file)] * 2).status_code == 400
+    assert httpx.post(where, files={"file": file}, data={f"x{k}": "1" for k in range(9)}).status_code == 400
+    assert httpx.post(where, files={"file": file}, data={"model": "m" * 2000}).status_code == 400
+    assert httpx.post(where, files={"file": file}).status_code == 200
+
+
+def test_a_jpeg_of_many_scans_is_refused(start: Start) -> None:
+    crafted = b"\xff\xd8\xff" + b"\xff\xda\x00" * 200
+    refused = httpx.post(f"{start()}/api/predict", files={"file": ("a.jpg", crafted, "image/jpeg")})
+    assert refused.status_code == 400 and "a JPEG of more than 100 scans" in refused.json()["error"]

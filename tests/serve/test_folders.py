@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,3 +42,12 @@ def test_what_a_killed_service_left_is_removed_by_the_next(tmp_path: Path, monke
     assert following.path.is_dir()
     following.close()
     assert not following.path.exists()
+
+
+def test_a_folder_that_was_never_locked_goes_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old, new = tmp_path / f"{PREFIX}old", tmp_path / f"{PREFIX}new"
+    for folder in (old, new):
+        folder.mkdir()
+    os.utime(old, (0, 0))
+    assert remove_abandoned() == 1 and not old.exists() and new.exists()

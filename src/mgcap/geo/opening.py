@@ -46,7 +46,14 @@ _ALONE = {
 #: Suffixes of files beside a raster that say where it lies.
 _WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".tab")
 #: Words of a coordinate system that names a file or a connection.
-_GRIDS = ("grids=", "parameterfile", "proj=pipeline", "+init=", "+file=", "+catalog=")
+_GRIDS = ("parameterfile", "proj4_grids", "pipeline", "gridshift", "defmodel", "deformation")
+#: What a coordinate system may say in the language of PROJ; everything else could name a file.
+_PROJ_KEYS = {
+    "proj", "zone", "ellps", "datum", "units", "vunits", "to_meter", "vto_meter", "towgs84", "type", "axis", "pm", "title",
+    "a", "b", "r", "rf", "f", "es", "k", "k_0", "h", "sweep", "alpha", "gamma", "tilt", "azi", "x_0", "y_0", "m", "n",
+    "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap", "lonc",
+    "o_proj", "o_lat_p", "o_lon_p", "o_alpha", "o_lon_c", "o_lat_c", "geoc", "uv", "path", "lsat",
+}  # fmt: skip
 #: Bytes of one block of a raster; GDAL reads blocks as a whole.
 MAX_BLOCK_BYTES = 1 << 30
 #: Said of what is opened with ``allow_vrt`` only.
@@ -135,10 +142,14 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
     spaces = {space.upper() for space in dataset.tag_namespaces()}
     if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
         raise RasterError(f"{path} names another file for its overviews: {TRUST}")
-    wkt = "" if dataset.crs is None else dataset.crs.to_wkt().lower()
-    wkt = re.sub(r'[+]nadgrids=@null(?=[ "])', "", wkt)  # web maps (EPSG:3857) say so that they need none
-    if any(word in wkt for word in _GRIDS):
+    if dataset.crs is not None and _names_a_file(dataset.crs.to_wkt().lower()):
         raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
+
+
+def _names_a_file(wkt: str) -> bool:
+    wkt = re.sub(r'[+]nadgrids=@null(?=[ "])', "", wkt)  # web maps (EPSG:3857) say so that they need none
+    keys = re.findall(r"([\w.]+)\s*=", wkt)
+    return any(word in wkt for word in _GRIDS) or not set(keys) <= _PROJ_KEYS
 
 
 def _check_pixels(dataset: DatasetReader, path: Path) -> None:

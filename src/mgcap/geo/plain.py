@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mgcap.errors import RasterError
 from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.raster import choose_bands
@@ -53,7 +55,8 @@ def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixe
 
 
 def _profile(dataset: DatasetReader, chosen: Sequence[int]) -> dict[str, Any]:
-    large = dataset.width * dataset.height * len(chosen) > 3e8
+    depth = np.dtype(dataset.dtypes[chosen[0] - 1]).itemsize
+    large = dataset.width * dataset.height * len(chosen) * depth > 3e8  # a small file can say that it is large
     return {
         "driver": "GTiff", "width": dataset.width, "height": dataset.height, "count": len(chosen),
         "dtype": dataset.dtypes[chosen[0] - 1], "nodata": dataset.nodatavals[chosen[0] - 1],

@@ -30,7 +30,7 @@ from mgcap.serve.maps import MapJob
 from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
 from mgcap.serve.service import Measure, Service
 from mgcap.serve.settings import Settings
-from mgcap.serve.uploads import plain_raster, uploaded_pixels
+from mgcap.serve.uploads import UploadRoute, plain_raster, uploaded_pixels
 
 PAGE = Path(__file__).parent / "page"
 
@@ -99,6 +99,7 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
         responses={status: RESPONSES[status] for status in (401, 403, 421, 500)},
     )
     app.state.service = service
+    app.router.route_class = UploadRoute
     _add_errors(app)
     _add_pages(app, service)
     _add_work(app, service)
@@ -217,10 +218,12 @@ def _add_work(app: FastAPI, service: Service) -> None:
         chosen = tuple(int(b) for b in bands.split(",")) if bands else None
         job = MapJob(service, name, {"overlap": overlap, "tile": tile or None, "scale": scale or "auto"})
         try:
-            async with asyncio.timeout(settings.map_timeout):
-                raster = await plain_raster(service, file, job.inputs, chosen)
-            work = service.map_threads.submit(job.run, raster)
-            found = await _answer(service, request, work, settings.map_timeout)
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(settings.map_timeout):
+                    await stack.enter_async_context(service.rasters)
+                    raster = await plain_raster(service, file, job.inputs, chosen)
+                work = service.map_threads.submit(job.run, raster)
+                found = await _answer(service, request, work, settings.map_timeout)
         except TimeoutError:
             job.give_up()
             raise Refusal(503, "the raster could not be read in time; try again", Retry_After="5") from None

@@ -20,7 +20,7 @@ from mgcap.serve.guard import HEADERS
 ACCEPTED_TOGETHER = 32
 #: Connections that the system lets wait until they are accepted.
 WAITING_IN_SYSTEM = 1024
-#: Seconds to send the head of a request in, that an idle connection is kept, and that one may take nothing of an answer.
+#: Seconds to send the head of a request in, that an idle connection is kept, and to take a part of an answer in.
 HEAD_SECONDS, IDLE_SECONDS, STUCK_SECONDS = 10.0, 10, 10.0
 #: Messages of the log in a minute; more are counted only.
 LOG_LINES = 60

@@ -43,6 +43,7 @@ class _Child:
         if self.process is None or self.process.poll() is not None:
             command = [sys.executable, "-m", "mgcap.serve.decoder", str(self.megabytes)]
             quiet = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "GDAL_CACHEMAX": "64"}
+            quiet.pop("MGCAP_TOKEN", None)  # none of its business
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=quiet
             )

@@ -7,10 +7,13 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 PREFIX = "mgcap-serve-"
 _LOCK = ".lock"
+#: A folder without a lock is being made, or was when its process was killed so many seconds ago.
+UNFINISHED_SECONDS = 3600
 
 try:
     import fcntl as _locks
@@ -24,9 +27,11 @@ class WorkFolder:
     def __init__(self) -> None:
         remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._handle = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        new = self.path / f"{_LOCK}.new"
+        self._handle = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
         if _locks:
             _locks.flock(self._handle, _locks.LOCK_EX)
+            new.rename(self.path / _LOCK)  # others see it locked, or not at all
 
     def close(self) -> None:
         """Remove it."""
@@ -44,6 +49,10 @@ def remove_abandoned() -> int:
         try:
             state = folder.lstat()
             if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+                continue
+            if not (folder / _LOCK).exists() and time.time() - state.st_mtime > UNFINISHED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+                count += 1
                 continue
             handle = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:  # it is being made, or another's

@@ -27,6 +27,9 @@ from mgcap.serve.settings import Settings
 
 T = TypeVar("T")
 
+#: Plain copies of rasters at once, which may be large: two are mapped while another is made.
+RASTERS = 3
+
 
 class Service:
     """What requests share: models, the computing thread, finished maps and counters."""
@@ -42,7 +45,8 @@ class Service:
         self.decoders = Decoders()
         self._decoder_threads = ThreadPoolExecutor(CHILDREN, "decode")
         self.budget = Budget(int(1e6 * settings.max_megapixels))
-        self.copies = asyncio.Semaphore(1)  # a raster takes one decoder, so that another is left for images
+        self.copy_thread = ThreadPoolExecutor(1, "copy")  # rasters take one decoder, so that another is left for images
+        self.rasters = asyncio.Semaphore(RASTERS)
         self.maps: OrderedDict[str, Path] = OrderedDict()
         self.registry = CollectorRegistry()
         self.requests = Counter(
@@ -79,7 +83,8 @@ class Service:
         self.map_threads.shutdown(wait=True)
         self.compute.close()
         self.decoders.close()
-        self._decoder_threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._decoder_threads, self.copy_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._work_folder.close()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
 
 from mgcap.serve.decoders import LargeImageError
@@ -29,6 +32,30 @@ _KINDS = (
     (b"MM\x00+", ".tif", "TIFF"),
 )
 _BLOCK = 1 << 20
+#: Scans of a progressive JPEG: encoders write about ten, and each costs as much time as a whole image.
+MAX_SCANS = 100
+#: Seconds for an image that is decoded at once, being small.
+SMALL_SECONDS = 5.0
+
+
+class _FewParts(Request):
+    """A request whose form is one file and a few short values: parts are kept in memory, and longer ones in files."""
+
+    def form(self, **_: Any) -> Any:
+        return super().form(max_files=1, max_fields=8, max_part_size=1024)
+
+
+class UploadRoute(APIRoute):
+    """A route that takes small forms only."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See :class:`fastapi.routing.APIRoute`."""
+        handler = super().get_route_handler()
+
+        async def limited(request: Request) -> Response:
+            return await handler(_FewParts(request.scope, request.receive))
+
+        return limited
 
 
 def _kind(first: bytes) -> tuple[str, str]:
@@ -47,8 +74,12 @@ async def save_upload(upload: UploadFile, folder: Path) -> tuple[Path, str]:
         raise Refusal(400, "the file is empty")
     suffix, name = _kind(first)
     path = folder / f"upload{suffix}"
+    scans = 0
     with path.open("wb") as file:
         while first:
+            scans += first.count(b"\xff\xda")
+            if name == "JPEG" and scans > MAX_SCANS:
+                raise Refusal(400, f"the file is a JPEG of more than {MAX_SCANS} scans")
             file.write(first)
             first = await upload.read(_BLOCK)
     return path, name
@@ -61,7 +92,8 @@ async def uploaded_pixels(service: Service, upload: UploadFile, folder: Path) ->
     limit, seconds = int(1e6 * service.settings.max_megapixels), service.settings.decode_timeout
 
     def decode(accounted: bool) -> Array:
-        return service.decoders.image(path, form, limit, seconds, accounted)
+        own = seconds if accounted else min(seconds, SMALL_SECONDS)
+        return service.decoders.image(path, form, limit, own, accounted)
 
     try:
         yield await service.in_decoder_thread(decode, False)
@@ -79,9 +111,7 @@ async def plain_raster(service: Service, upload: UploadFile, folder: Path, bands
         raise Refusal(415, "only (Geo)TIFF rasters can be mapped")
     target = folder / "plain.tif"
     limit = int(1e6 * service.settings.max_raster_megapixels)
-    async with service.copies:
-        await asyncio.to_thread(
-            service.decoders.raster, path, target, bands, limit, service.settings.raster_decode_timeout
-        )
+    copy = partial(service.decoders.raster, path, target, bands, limit, service.settings.raster_decode_timeout)
+    await asyncio.get_running_loop().run_in_executor(service.copy_thread, copy)
     path.unlink()
     return target
