@@ -49,9 +49,9 @@ _WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".t
 _GRIDS = ("parameterfile", "proj4_grids", "pipeline", "gridshift", "defmodel", "deformation")
 #: What a coordinate system may say in the language of PROJ; everything else could name a file.
 _PROJ_KEYS = {
-    "proj", "zone", "ellps", "datum", "units", "vunits", "to_meter", "vto_meter", "towgs84", "type", "axis", "pm", "title",
-    "a", "b", "r", "rf", "f", "es", "k", "k_0", "h", "sweep", "alpha", "gamma", "tilt", "azi", "x_0", "y_0", "m", "n",
-    "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap", "lonc",
+    "proj", "zone", "ellps", "datum", "units", "vunits", "to_meter", "vto_meter", "towgs84", "type", "axis", "pm",
+    "title", "a", "b", "r", "rf", "f", "es", "k", "k_0", "h", "sweep", "alpha", "gamma", "tilt", "azi", "x_0", "y_0",
+    "m", "n", "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap", "lonc",
     "o_proj", "o_lat_p", "o_lon_p", "o_alpha", "o_lon_c", "o_lat_c", "geoc", "uv", "path", "lsat",
 }  # fmt: skip
 #: Bytes of one block of a raster; GDAL reads blocks as a whole.
@@ -148,7 +148,7 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
 
 def _names_a_file(wkt: str) -> bool:
     wkt = re.sub(r'[+]nadgrids=@null(?=[ "])', "", wkt)  # web maps (EPSG:3857) say so that they need none
-    keys = re.findall(r"([\w.]+)\s*=", wkt)
+    keys = re.findall(r"[+]\s*([\w.]+)\s*=", wkt)
     return any(word in wkt for word in _GRIDS) or not set(keys) <= _PROJ_KEYS
 
 
