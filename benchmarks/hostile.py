@@ -21,6 +21,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import cv2
 import httpx
 import numpy as np
 from PIL import Image
@@ -29,6 +30,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--files", type=int, default=256, help="Files and connections that the service may have open.")
 parser.add_argument("--half-open", type=int, default=1500)
 parser.add_argument("--large", type=int, default=8, help="PNGs of 25 megapixels at once.")
+parser.add_argument("--bits", type=int, choices=(8, 16), default=8, help="Bits of a number in the large ones.")
 parser.add_argument("--path", default="/api/predict", help="What the large ones ask for.")
 options = parser.parse_args()
 
@@ -88,9 +90,9 @@ def half_open(url: str) -> None:
 
 def large(url: str, pid: int) -> None:
     rng = np.random.default_rng(0)
-    buffer = io.BytesIO()
-    pixels = np.kron(rng.integers(0, 256, (500, 500, 3), np.uint8), np.ones((10, 10, 1), np.uint8))
-    Image.fromarray(pixels).save(buffer, "PNG")
+    kind = np.uint8 if options.bits == 8 else np.uint16
+    pixels = np.kron(rng.integers(0, 1 << options.bits, (500, 500, 3), kind), np.ones((10, 10, 1), kind))
+    encoded = cv2.imencode(".png", pixels)[1].tobytes()
     peak, before, stop = 0.0, memory(pid), threading.Event()
 
     def watch() -> None:
@@ -103,15 +105,15 @@ def large(url: str, pid: int) -> None:
     watcher.start()
     with ThreadPoolExecutor(options.large) as pool:
         replies = pool.map(
-            lambda _: httpx.post(url + options.path, files={"file": buffer.getvalue()}, timeout=300).status_code,
+            lambda _: httpx.post(url + options.path, files={"file": encoded}, timeout=300).status_code,
             range(options.large),
         )
         codes = Counter(replies)
     stop.set()
     watcher.join()
     print(
-        f"{options.large} PNGs of 25 megapixels at once: {dict(codes)}; memory {before:.2f} GB before, "
-        f"{peak:.2f} GB at most"
+        f"{options.large} PNGs of 25 megapixels and {options.bits} bits at once: {dict(codes)}; memory {before:.2f} GB "
+        f"before, {peak:.2f} GB at most"
     )
 
 

@@ -139,7 +139,8 @@ def test_what_names_a_file_in_a_coordinate_system(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["EPSG:3857", "EPSG:4326", "EPSG:26910", "EPSG:5514", "ESRI:54009", "EPSG:7415", "OGC:CRS84"]
+    "code",
+    ["EPSG:3857", "EPSG:4326", "EPSG:26910", "EPSG:5514", "ESRI:54009", "EPSG:7415", "OGC:CRS84", "IAU_2015:49910"],
 )
 def test_ordinary_coordinate_systems_name_none(code: str) -> None:
     assert not _names_a_file(rasterio.crs.CRS.from_string(code).to_wkt().lower())

@@ -51,8 +51,8 @@ _GRIDS = ("parameterfile", "proj4_grids", "pipeline", "gridshift", "defmodel", "
 _PROJ_KEYS = {
     "proj", "zone", "ellps", "datum", "units", "vunits", "to_meter", "vto_meter", "towgs84", "type", "axis", "pm",
     "title", "a", "b", "r", "rf", "f", "es", "k", "k_0", "h", "sweep", "alpha", "gamma", "tilt", "azi", "x_0", "y_0",
-    "m", "n", "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap", "lonc",
-    "o_proj", "o_lat_p", "o_lon_p", "o_alpha", "o_lon_c", "o_lat_c", "geoc", "uv", "path", "lsat",
+    "m", "n", "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap",
+    "lonc", "o_proj", "o_lat_p", "o_lon_p", "o_alpha", "o_lon_c", "o_lat_c", "geoc", "uv", "path", "lsat",
 }  # fmt: skip
 #: Bytes of one block of a raster; GDAL reads blocks as a whole.
 MAX_BLOCK_BYTES = 1 << 30
