@@ -331,9 +331,11 @@ def backbone_spec(name: str) -> BackboneSpec:
     """
     if name in BACKBONES:
         return BACKBONES[name]
-    if re.fullmatch(r"timm:[\w.]+", name, re.ASCII):  # no hf-hub: or local-dir:, which a model file could ask for
+    if re.fullmatch(r"timm:[\w.-]+", name, re.ASCII):  # no hf-hub: or local-dir:, which a model file could ask for
         build = partial(TimmFeatures, name=name[len("timm:") :])
         return BackboneSpec(name, "a timm model", build, {}, default_layer="stage4", strict=False)
+    if name.startswith("timm:"):
+        raise ValueError("backbone: a network of timm has letters, digits and points, as timm:convnext_tiny")
     close = difflib.get_close_matches(name, BACKBONES, n=1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
     raise ValueError(f"backbone: '{name}' is unknown{hint}; allowed are {', '.join(BACKBONES)} and timm:NAME")

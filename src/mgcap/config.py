@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -125,10 +124,6 @@ class MGCAPConfig(BaseModel):
         width = spec.width(str(self.layer))
         side = (self.channels or width or 0) + (self.embedding == "gaussian")
         problems = [
-            (
-                self.backbone.startswith("timm:") and not re.fullmatch(r"[\w.-]+", self.backbone[5:], re.ASCII),
-                "backbone: a network of timm has letters, digits, points and dashes, as timm:convnext_tiny",
-            ),
             (
                 self.size**2 * self.rotations * len(self.granularities) > MAX_VIEW_PIXELS,
                 f"size: {len(self.granularities) * self.rotations} views of {self.size} pixels are more than one image "

@@ -26,7 +26,7 @@ def test_finetuning_leaves_model_report_and_logs(scenes: Path, tmp_path: Path) -
     assert {p.name for p in logs.iterdir()} == {"steps.csv", "epochs.csv", "loss.png", "accuracy.png", "tensorboard"}
     assert len(list(csv.DictReader((logs / "epochs.csv").open()))) == 2
     page = (tmp_path / "m.html").read_text()
-    assert "confidence interval" in page and "http" not in page.replace("http://www.w3.org", "")
+    assert "confidence interval" in page and "://" not in page.replace("http://www.w3.org", "")
     run("predict", next(scenes.rglob("*.png")), "--model", out)
     run("train", scenes, "--out", out, *SMALL, *TUNE)  # a second run keeps the first one's model and logs
     assert (tmp_path / "m.previous.mgcap").exists() and (tmp_path / "m.training.previous" / "steps.csv").exists()
