@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from common import write_rows
 
-from mgcap.evaluation.speed import peak_memory_mib
+from mgcap.bench.speed import peak_memory_mib
 from mgcap.training.softmax import HeadSolver
 
 

@@ -23,17 +23,18 @@ import torch
 import torch.nn.functional as F
 from scipy.linalg.blas import ssyrk
 
+from mgcap.backbones.pretrained import load_weights
+from mgcap.bench.speed import drawn_images, random_model
 from mgcap.config import MGCAPConfig
 from mgcap.data.folders import open_folder
 from mgcap.data.stream import image_batches
 from mgcap.embedding import gaussian_embedding, normalise_features
-from mgcap.engines import openvino
-from mgcap.engines.torch import keep_freed_memory
-from mgcap.evaluation.speed import drawn_images, random_model
+from mgcap.inference.calibration import calibration_views
+from mgcap.inference.engines import openvino
+from mgcap.inference.engines.torch import keep_freed_memory
+from mgcap.inference.forward import describe, embed
 from mgcap.pooling import canonical_max
-from mgcap.training.frozen import calibration_views
 from mgcap.training.softmax import LinearHead, solve_head
-from mgcap.weights import load_weights
 
 CONFIG = MGCAPConfig(preset="paper", share_granularities=True, granularities=(1.0,))
 
@@ -125,7 +126,9 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
             seconds[size] += time.perf_counter() - start
             features[:, ::3] = empty
             features[:, ::3, :, edge : edge + side, edge : edge + side] = content.unflatten(0, (len(images), 4))
-            rows[size].append(model.descriptor_of(model.embed(features.flatten(-2)).amax(1, keepdim=True)))
+            rows[size].append(
+                describe(embed(features.flatten(-2), model.config, model.reduction).amax(1, keepdim=True), model.config)
+            )
     count, truth = len(train), torch.as_tensor(targets[test])
     full = torch.cat(rows[224])
     head = _trained(full[:count], targets[train].tolist(), len(folder.classes))

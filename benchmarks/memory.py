@@ -34,7 +34,7 @@ STEP = """
 import resource, sys, time, torch
 import torch.nn.functional as F
 from mgcap import MGCAP, Finetune, MGCAPConfig
-from mgcap.engines.torch import keep_freed_memory
+from mgcap.inference.engines.torch import keep_freed_memory
 from mgcap.training.gradient_cache import SampledViews, Trunk, choose_chunk, gradient_step
 rotations, batch = int(sys.argv[1]), int(sys.argv[2])
 keep_freed_memory()

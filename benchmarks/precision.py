@@ -17,12 +17,14 @@ import torch
 import torch.nn.functional as F
 
 from mgcap.classifier import SceneClassifier
-from mgcap.data.cache import pack, unpack
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.splits import make_split
 from mgcap.data.stream import image_batches
-from mgcap.engines import open_engine
-from mgcap.training.frozen import calibration_views, stream_descriptors
+from mgcap.inference.calibration import calibration_views
+from mgcap.inference.descriptors import stream_answers
+from mgcap.inference.engines import Engine, open_engine
+from mgcap.inference.forward import describe, embed
+from mgcap.persistence.cache import pack, unpack
 
 
 @torch.inference_mode()
@@ -31,12 +33,12 @@ def rounded(model, paths) -> torch.Tensor:  # type: ignore[no-untyped-def]
     rows = []
     for _, images in image_batches(paths, 4, lambda i, e: None):
         pooled = [
-            torch.cat([model.embed(f) for f in model.iter_features(images, s)], 1).amax(1)
+            torch.cat([embed(f, model.config, model.reduction) for f in model.iter_features(images, s)], 1).amax(1)
             for s in range(len(model.config.granularities))
         ]
         stacked = torch.stack(pooled, 1)
         half = unpack(*pack(stacked.flatten(0, 1).flatten(1))).view_as(stacked)
-        rows.append(model.descriptor_of(half))
+        rows.append(describe(half, model.config))
     return torch.cat(rows)
 
 
@@ -59,14 +61,14 @@ def main() -> None:
     classifier.fit(train.paths, train.labels)
     model = classifier.model_
 
-    def descriptors() -> torch.Tensor:
-        return torch.cat([rows for _, rows in stream_descriptors(model, test.paths, lambda i, e: None)])
+    def descriptors(engine: Engine) -> torch.Tensor:
+        answers = stream_answers(model, engine, test.paths, lambda i, e: None)
+        return torch.cat([found.descriptors for _, found in answers])
 
-    seen = {"fp32": descriptors(), "half-precision rows": rounded(model, test.paths)}
+    seen = {"fp32": descriptors(classifier.engine_), "half-precision rows": rounded(model, test.paths)}
     networks = list(model.backbones)
     views = calibration_views(model, train.paths, args.seed)
-    model.engine = open_engine("openvino", networks, model.config.size, lambda: views)
-    seen["int8"] = descriptors()
+    seen["int8"] = descriptors(open_engine("openvino", networks, model.config.size, lambda: views))
     truth = np.array(test.labels)
     labels = {name: classifier.classes_[model.head(rows).argmax(1).numpy()] for name, rows in seen.items()}
     for name, rows in seen.items():

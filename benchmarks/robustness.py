@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ from torch import Tensor
 from mgcap.classifier import SceneClassifier
 from mgcap.cli.console import bars
 from mgcap.data.augmentation import turned
-from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.splits import make_split
 from mgcap.data.stream import image_batches, to_tensor
-from mgcap.engines.pipeline import Piece, images_together, local_features
-from mgcap.evaluation.protocol import calibration_scenes
-from mgcap.model import MGCAP, describe
+from mgcap.data.synthetic import calibration_scenes
+from mgcap.inference.calibration import calibration_views, fit_reductions
+from mgcap.inference.descriptors import cached_descriptors
+from mgcap.inference.extraction import Extractor
+from mgcap.inference.forward import Variant, describe, walk_variants
+from mgcap.inference.pipeline import Piece, images_together, stream_features
+from mgcap.inference.preparation import build_model, prepare_engine
+from mgcap.model import MGCAP
+from mgcap.persistence.cache import FeatureCache
 from mgcap.report.charts import COLOURS, new_figure, save_figure
-from mgcap.training.extraction import Extractor, Variant, pooled_matrices
-from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
 from mgcap.training.softmax import solve_head
 
 COUNTS = (1, 4, 12)
@@ -75,12 +79,13 @@ def main() -> None:
         args.preset, engine=args.engine, rotations=max(COUNTS), granularities=tuple(args.granularities), progress=bars
     )
     config = classifier.configuration(len(folder.classes))
-    model, _ = classifier.build_model(config)
-    engine = classifier.attach_engine(model, lambda: calibration_views(model, calibration_scenes()))
+    model, _ = build_model(config, classifier.weights, classifier.runtime())
+    views = partial(calibration_views, model, calibration_scenes())
+    engine = prepare_engine(model, classifier.runtime(), views)
     if config.reduction == "pca":
-        (model.reduction,) = fit_reductions(model, train.paths, [range(len(train))], args.seed)
+        (model.reduction,) = fit_reductions(model, engine, train.paths, [range(len(train))], args.seed)
     variants = [Variant(config, model.reduction, COUNTS)]
-    extractor = Extractor(model, engine.mark, FeatureCache(say=bars.say), variants)
+    extractor = Extractor(model, engine, FeatureCache(say=bars.say), variants)
     with bars("Features of the training images", len(train)) as step:
         keys = [key for key in extractor.fill(train.paths, lambda i, e: None, step) if key]
     configs = {count: config.replace(rotations=count, granularities=config.granularities[:1]) for count in COUNTS}
@@ -104,11 +109,11 @@ def main() -> None:
             items = [turned(image, angle).clamp(0, 1) for image in images]
             upright: dict[int, Tensor] = {}
             batches = image_batches(items, images_together(max(COUNTS), "cpu"), lambda i, e: None)
-            pieces = averages(local_features(model, batches, [0]), upright)
+            pieces = averages(stream_features(model, batches, engine, [0]), upright)
             logits: dict[str, list[Tensor]] = {name: [] for name in heads}
-            for _, pools in pooled_matrices(model, variants, pieces, kinds):
+            for _, pools in walk_variants(model, variants, pieces, kinds):
                 for (name, head), count in zip(list(heads.items())[:-1], COUNTS, strict=True):
-                    vector = describe(pools[0, 0, count][None, None], configs[count])
+                    vector = describe(pools[0, 0, count].pooled[None, None], configs[count])
                     logits[name].append((vector @ head.weight.T + head.bias)[0])
                 step(1)
             plain = torch.stack([upright[i] for i in range(len(items))])

@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mgcap.backbones.pretrained import load_weights
 from mgcap.config import MGCAPConfig
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.images import read_image
 from mgcap.data.splits import make_split
-from mgcap.engines.torch import TorchEngine
+from mgcap.inference.engines.torch import TorchEngine
 from mgcap.model import MGCAP
 from mgcap.reduction import FeatureMoments
 from mgcap.training.softmax import solve_head
 from mgcap.views import sample_views
-from mgcap.weights import load_weights
 
 PCA_IMAGES = 300
 FIELDS = ("preset", "options", "train_ratio", "runs", "mean", "std", "cv_mean", "accuracies", "seconds")

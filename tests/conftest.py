@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
+from mgcap.classifier import SceneClassifier
+from mgcap.data.folders import open_folder
 from mgcap.data.synthetic import CLASSES, draw_scene
 
 settings.register_profile("mgcap", deadline=None)  # how fast the machine is, is no property of the code
@@ -54,3 +58,57 @@ TINY = {
     "rotations": 2,
     "granularities": 1.0,
 }
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write_raster(tmp_path: Path) -> Write:
+    """Writes an array [bands, H, W] as a GeoTIFF, by default at 0.5 m in Germany."""
+    import rasterio
+    from rasterio.transform import from_origin
+
+    def write(values: Any, name: str = "scene.tif", **profile: Any) -> Path:
+        values = np.asarray(values)
+        colours = profile.pop("colorinterp", None)
+        mask = profile.pop("mask", None)
+        given = {
+            "driver": "GTiff",
+            "count": len(values),
+            "height": values.shape[1],
+            "width": values.shape[2],
+            "dtype": values.dtype,
+            "crs": "EPSG:25832",
+            "transform": from_origin(500_000, 5_600_000, 0.5, 0.5),
+            **profile,
+        }
+        path = tmp_path / name
+        with rasterio.open(path, "w", **given) as dataset:
+            dataset.write(values)
+            if colours:
+                dataset.colorinterp = colours
+            if mask is not None:
+                dataset.write_mask(mask)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def model_file(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model that knows its resolution: tiles are 64 pixels of 0.5 m."""
+    folder = open_folder(scenes)
+    path = tmp_path_factory.mktemp("geo") / "tiny.mgcap"
+    SceneClassifier(**{**TINY, "resolution": 0.5, "cache": False}).fit(folder.paths, folder.labels).save(path)
+    return path
+
+
+@pytest.fixture
+def picture(scenes: Path) -> Any:
+    """A raster [3, 150, 200] patched together from scenes: not a whole number of tiles."""
+    from PIL import Image
+
+    files = sorted(scenes.glob("*/*0.png")) + sorted(scenes.glob("*/*1.png")) + sorted(scenes.glob("*/*2.png"))
+    rows = [np.concatenate([np.asarray(Image.open(f)) for f in files[4 * r : 4 * r + 4]], 1) for r in range(3)]
+    return np.moveaxis(np.concatenate(rows, 0)[:150, :200], -1, 0)

@@ -48,7 +48,7 @@ def test_what_follows_from_other_values() -> None:
         ({"granularities": (1.2,)}, "less than or equal to 1"),
         ({"backbone": "vgg"}, "allowed are vgg16"),
         ({"backbone": "vgg16", "layer": "conv6_1"}, "conv5_3"),
-        ({"normalisation": "cube"}, "'bilinear', 'log' or 'sqrt'"),
+        ({"normalisation": "cube"}, "allowed are bilinear, log, sqrt"),
         ({"clip": (1.0, 0.1)}, "below the upper"),
         ({"frame": "padded", "corners": "mirror"}, "frame='filled'"),
         ({"reduction": "none", "channels": 5}, "must be None"),

@@ -5,6 +5,7 @@ import torch
 
 from mgcap import MGCAP, MGCAPConfig
 from mgcap import model as module
+from mgcap.inference.forward import describe, embed
 from mgcap.pooling import canonical_max, fuse
 from mgcap.views import make_views
 
@@ -62,12 +63,12 @@ def test_the_line_step_by_step() -> None:
         pooled = []
         for s in range(2):
             features = model.backbones[s](views[:, s].flatten(0, 1)).flatten(2)
-            matrices = model.embed(features).unflatten(0, (2, 3))
+            matrices = embed(features, model.config, model.reduction).unflatten(0, (2, 3))
             pooled.append(canonical_max(matrices)[0])
-        expected = model.descriptor_of(torch.stack(pooled, 1))
+        expected = describe(torch.stack(pooled, 1), model.config)
         assert torch.allclose(model.descriptor(images), expected, atol=1e-5)
         assert expected.shape == (2, 13 * 14 // 2)
-        assert torch.equal(model.normalise(fuse(torch.stack(pooled, 1))), model.normalise((pooled[0] + pooled[1]) / 2))
+        assert torch.equal(fuse(torch.stack(pooled, 1)), (pooled[0] + pooled[1]) / 2)
 
 
 def test_chunks_of_rotations_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

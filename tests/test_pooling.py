@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgcap.pooling import canonical_max, count_votes, fuse, running_max, running_mean, running_winner
+from mgcap.pooling import RULES, RotationPool, Rule, canonical_max, count_votes, fuse, pool_rotations
 
 
 def _random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -34,9 +35,28 @@ def test_gradient_goes_to_the_winner_alone() -> None:
 def test_chunks_make_no_difference_even_with_ties(rotations: int, chunk: int, seed: int) -> None:
     matrices = _random(2, rotations, 3, 3, seed=seed).round()  # rounding makes ties
     pooled, winner = canonical_max(matrices)
-    assert torch.equal(running_max(matrices.split(chunk, dim=1)), pooled)
-    assert torch.equal(running_winner(matrices.split(chunk, dim=1)), winner)
-    assert torch.allclose(running_mean(matrices.split(chunk, dim=1)), matrices.mean(1), atol=1e-6)
+    largest, mean = RotationPool("max", winners=True), RotationPool("mean", winners=True)
+    for part in matrices.split(chunk, dim=1):
+        largest.add(part)
+        mean.add(part)
+    assert torch.equal(largest.pooled, pooled) and torch.equal(pool_rotations(matrices), pooled)
+    assert torch.equal(largest.winner, winner) and torch.equal(mean.winner, winner)
+    assert torch.allclose(mean.pooled, matrices.mean(1), atol=1e-6)
+
+
+def test_a_pool_without_rotations_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one rotation"):
+        pool_rotations(torch.zeros(0, 2, 2))
+
+
+def test_a_rule_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep_least(least: torch.Tensor | None, matrices: torch.Tensor) -> torch.Tensor:
+        own = matrices.amin(-3)
+        return own if least is None else torch.minimum(least, own)
+
+    monkeypatch.setitem(RULES, "min", Rule(keep_least))
+    matrices = _random(5, 3, 3)
+    assert torch.equal(pool_rotations(matrices, "min"), matrices.min(0).values)
 
 
 def test_votes_count_every_entry() -> None:

@@ -14,9 +14,10 @@ from rasterio.transform import from_origin
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from mgcap import weights
 from mgcap.backbones import build_backbone
+from mgcap.backbones import pretrained as weights
 from mgcap.cli import app
+from tests.backbones.fakes import publish
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,7 +33,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     torch.manual_seed(0)
     for name, layer in (("resnet50-v1", "stage5"), ("alexnet", "conv5")):
         state = build_backbone(name, layer).state_dict()
-        monkeypatch.setitem(weights.SOURCES, name, (weights.state_hash(state), []))
+        publish(monkeypatch, name, weights.state_hash(state))
         path = weights.cached_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(state, path)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from mgcap.embedding import gaussian_embedding, normalise_features
-from mgcap.spectral import matrix_log, matrix_sqrt
+from mgcap.spectral import _eigh, matrix_log, matrix_sqrt
 from tests.oracles import spd
 
 CLIP = (1e-5, 1e5)
@@ -214,3 +214,17 @@ def test_gradient_is_finite_and_symmetric_whatever_coincides(values: list[float]
         (gradient,) = torch.autograd.grad((function(matrix) * weight).sum(), matrix)
         assert torch.isfinite(gradient).all()
         assert torch.allclose(gradient, gradient.mT, rtol=1e-6, atol=1e-6 * gradient.abs().max().item())
+
+
+def test_a_matrix_does_not_depend_on_others_or_on_threads() -> None:
+    matrices = torch.randn(7, 9, 9, generator=torch.Generator().manual_seed(0))
+    matrices = matrices @ matrices.mT
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found += [_eigh(matrices)[1], torch.stack([_eigh(own)[1] for own in matrices])]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(found[0], other) for other in found[1:])

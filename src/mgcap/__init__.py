@@ -9,10 +9,12 @@ from mgcap._version import __version__
 from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
 
 if TYPE_CHECKING:
-    from mgcap import bundle, config, data, embedding, head, pooling, reduction, spectral, views
+    from mgcap import config, data, embedding, head, pooling, reduction, spectral, views
     from mgcap.classifier import SceneClassifier, load
     from mgcap.config import MGCAPConfig
+    from mgcap.descriptor import SceneDescriptor
     from mgcap.model import MGCAP
+    from mgcap.runtime import Runtime
     from mgcap.training.recipe import Finetune
 
 #: Loaded on first use, so that the command line answers at once.
@@ -20,10 +22,12 @@ _LAZY = {
     "MGCAP": "model",
     "Finetune": "training.recipe",
     "MGCAPConfig": "config",
+    "Runtime": "runtime",
     "SceneClassifier": "classifier",
+    "SceneDescriptor": "descriptor",
     "load": "classifier",
 }
-_MODULES = ("bundle", "config", "data", "embedding", "head", "pooling", "reduction", "spectral", "views")
+_MODULES = ("config", "data", "embedding", "head", "pooling", "reduction", "spectral", "views")
 
 __all__ = [
     "MGCAP",
@@ -33,10 +37,11 @@ __all__ = [
     "ImageError",
     "MGCAPConfig",
     "MgcapError",
+    "Runtime",
     "SceneClassifier",
+    "SceneDescriptor",
     "WeightsError",
     "__version__",
-    "bundle",
     "config",
     "data",
     "embedding",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mgcap.backbones import backbone_spec
+from mgcap.backbones import find_backbone
 from mgcap.head import vector_length
+from mgcap.pooling import RULES
+from mgcap.spectral import LAYERS
 
 Preset = Literal["compact", "paper", "authors-code"]
 
@@ -48,6 +51,17 @@ MAX_VIEW_PIXELS, MAX_HEAD = 1 << 26, 1 << 30
 Eigenvalue = Annotated[float, Field(ge=1e-30, le=1e30)]
 
 
+def _one_of(registry: Mapping[str, object]) -> Callable[[str], str]:
+    """A check that a value names an entry of a registry, which may grow."""
+
+    def check(value: str) -> str:
+        if value not in registry:
+            raise ValueError(f"'{value}' is unknown; allowed are {', '.join(registry)}")
+        return value
+
+    return check
+
+
 class MGCAPConfig(BaseModel):
     """The configuration of one MG-CAP model.
 
@@ -85,12 +99,12 @@ class MGCAPConfig(BaseModel):
     ridge: Annotated[float, Field(ge=0, le=1)] = 1e-4
 
     # Pooling, Eq. 4 and 2
-    rotation_pooling: Literal["max", "mean"] = "max"
+    rotation_pooling: Annotated[str, AfterValidator(_one_of(RULES))] = "max"
     fusion: Literal["mean", "sum"] = "mean"
     fusion_norm: Literal["none", "frobenius"] = "none"
 
     # Spectral layer, Eq. 9-13 and 20-26
-    normalisation: Literal["bilinear", "log", "sqrt"] = "sqrt"
+    normalisation: Annotated[str, AfterValidator(_one_of(LAYERS))] = "sqrt"
     clip: tuple[Eigenvalue, Eigenvalue] = (1e-5, 1e5)
     gradient: Literal["exact", "paper"] = "exact"
     spectral_scale: Literal["none", "leading"] = "none"
@@ -115,12 +129,12 @@ class MGCAPConfig(BaseModel):
         if "channels" not in given and values.get("reduction") == "none":
             values["channels"] = None
         if values.get("layer") is None:
-            values["layer"] = backbone_spec(str(values.get("backbone", "resnet50-v1"))).default_layer
+            values["layer"] = find_backbone(str(values.get("backbone", "resnet50-v1"))).default_layer
         return values
 
     @model_validator(mode="after")
     def _check_combinations(self) -> MGCAPConfig:
-        spec = backbone_spec(self.backbone)
+        spec = find_backbone(self.backbone)
         width = spec.width(str(self.layer))
         side = (self.channels or width or 0) + (self.embedding == "gaussian")
         problems = [
@@ -176,7 +190,7 @@ class MGCAPConfig(BaseModel):
         return MGCAPConfig(**{**self.model_dump(include=self.model_fields_set - self._derived()), **changes})
 
     def _derived(self) -> set[str]:
-        spec = backbone_spec(self.backbone)
+        spec = find_backbone(self.backbone)
         derived = {"layer"} if self.layer == spec.default_layer else set()
         if self.signed_root == (self.normalisation == "bilinear"):
             derived.add("signed_root")

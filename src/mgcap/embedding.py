@@ -29,6 +29,9 @@ def normalise_features(features: Tensor, kind: str = "rms") -> Tensor:
 
 def add_ridge_(matrix: Tensor, ridge: float) -> Tensor:
     """Eq. 8: add ``ridge`` times the trace to the diagonal, in place (the matrices of 36 views are 38 MB)."""
+    if ridge and torch.compiler.is_exporting():  # a graph cannot hold what is written in place
+        trace = matrix.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+        return matrix + ridge * trace * torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     if ridge:
         diagonal = matrix.diagonal(dim1=-2, dim2=-1)
         diagonal.add_(ridge * diagonal.sum(-1, keepdim=True))

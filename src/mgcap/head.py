@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 
 def vector_length(side: int, kind: str = "triangle") -> int:

@@ -8,10 +8,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from mgcap import head, pooling, spectral
-from mgcap.backbones import backbone_spec, build_backbone
+from mgcap.backbones import build_backbone, find_backbone
 from mgcap.config import MGCAPConfig
-from mgcap.embedding import covariance, gaussian_embedding, normalise_features
+from mgcap.errors import WeightsError
+from mgcap.head import vector_length
+from mgcap.inference.forward import describe, see
+from mgcap.pooling import count_votes
 from mgcap.reduction import Reduction
 from mgcap.views import sample_views
 
@@ -27,9 +29,7 @@ class Canonical(NamedTuple):
 
 
 class FeatureEngine(Protocol):
-    """Computes local features in place of the backbones where no gradient is needed; see ``mgcap.engines``."""
-
-    overlaps: bool  #: whether it has threads of its own, so that torch can work meanwhile
+    """Computes local features in place of the backbones where no gradient is needed."""
 
     def features(self, views: Tensor, granularity: int) -> Tensor:
         """``[n, 3, h, w] -> [n, C, N]`` in float32, of views that are normalised in colour."""
@@ -50,7 +50,7 @@ class MGCAP(nn.Module):
     def __init__(self, config: MGCAPConfig) -> None:
         super().__init__()
         self.config = config
-        spec = backbone_spec(config.backbone)
+        spec = find_backbone(config.backbone)
         streams = 1 if config.share_granularities else len(config.granularities)
         self.backbones = nn.ModuleList(
             build_backbone(config.backbone, config.layer, config.activated) for _ in range(streams)
@@ -60,18 +60,25 @@ class MGCAP(nn.Module):
         width = spec.width(str(config.layer)) or self._measured_width()
         self.reduction = Reduction(config.reduction, width, config.channels)
         self.side = self.reduction.channels + (config.embedding == "gaussian")
-        self.engine: FeatureEngine | None = None
-        self.head = nn.Linear(head.vector_length(self.side, config.vector), config.num_classes)
+        self.head = nn.Linear(vector_length(self.side, config.vector), config.num_classes)
 
     def _measured_width(self) -> int:
         with torch.no_grad():
             size = self.config.size
             return int(self.backbones[0](torch.zeros(1, 3, size, size)).shape[1])
 
-    def load_backbone(self, state: dict[str, Tensor]) -> None:
-        """Load a state dict with torchvision's names into the backbone of every granularity."""
-        for backbone in self.backbones:
-            backbone.load_state_dict(state)
+    def load_backbone(self, state: dict[str, Tensor], source: str = "the state dict") -> None:
+        """Load a state dict with torchvision's names into the backbone of every granularity.
+
+        Raises:
+            WeightsError: If it does not fit.
+        """
+        try:
+            for backbone in self.backbones:
+                backbone.load_state_dict(state)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise WeightsError(f"the weights from {source} do not fit {self.config.backbone}: {reason}") from error
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits ``[B, K]``."""
@@ -80,36 +87,22 @@ class MGCAP(nn.Module):
 
     def descriptor(self, images: Tensor) -> Tensor:
         """What the head sees: ``[B, D(D+1)/2]`` (or ``[B, D*D]``), rows of length one."""
-        pool = pooling.running_max if self.config.rotation_pooling == "max" else pooling.running_mean
-        return self.descriptor_of(torch.stack([pool(matrices) for matrices in self._matrices(images)], dim=1))
-
-    def descriptor_of(self, pooled: Tensor) -> Tensor:
-        """The descriptor from the pooled matrices ``[B, S, D, D]`` of the granularities."""
-        return describe(pooled, self.config)
-
-    def normalise(self, matrix: Tensor) -> Tensor:
-        """The spectral layer, in float32 at least."""
-        return normalise_spectrum(matrix, self.config)
+        return describe(see(self, self._features(images)).pooled, self.config)
 
     @torch.no_grad()
     def canonical(self, images: Tensor) -> Canonical:
         """Which rotation won, per image and granularity (Eq. 28); a tie goes to the smaller angle."""
-        winners = torch.stack([pooling.running_winner(matrices) for matrices in self._matrices(images)], dim=1)
-        votes = pooling.count_votes(winners, self.config.rotations)
+        winners = see(self, self._features(images), winners=True).winners
+        assert winners is not None
+        votes = count_votes(winners, self.config.rotations)
         angles = torch.tensor(self.config.angles, device=votes.device)
         return Canonical(angles[votes.argmax(-1)], votes)
 
     def local_features(self, views: Tensor, granularity: int = 0) -> Tensor:
         """Features of views ``[B, 3, h, w]``, normalised in colour, before the reduction: ``[B, C, N]``."""
-        if self.engine is not None and not torch.is_grad_enabled():
-            return self.engine.features(views, granularity)
         backbone = self.backbones[granularity if len(self.backbones) > 1 else 0]
         parts = (views,) if torch.is_grad_enabled() else torch.split(views, BACKBONE_VIEWS)
         return torch.cat([backbone(part.contiguous(memory_format=torch.channels_last)).flatten(2) for part in parts])
-
-    def embed(self, features: Tensor) -> Tensor:
-        """Matrices ``[..., D, D]`` of local features ``[..., C, N]``."""
-        return embed_features(features, self.config, self.reduction)
 
     def views_at(
         self, images: Tensor, granularity: int, angles: Sequence[float], field_of_view: float | None = None
@@ -122,10 +115,16 @@ class MGCAP(nn.Module):
         crop = (c.field_of_view if field_of_view is None else field_of_view) * c.granularities[granularity]
         return sample_views((images - self.mean) / self.std, crop, angles, c.size, c.frame, c.corners)
 
-    def features_at(self, images: Tensor, granularity: int, angles: Sequence[float]) -> Tensor:
-        """Local features ``[B, r, C, N]`` of images at one granularity and some rotations in degrees."""
+    def features_at(
+        self, images: Tensor, granularity: int, angles: Sequence[float], engine: FeatureEngine | None = None
+    ) -> Tensor:
+        """Local features ``[B, r, C, N]`` of images at one granularity and some rotations in degrees.
+
+        An engine computes them in place of the backbones, without a gradient.
+        """
         views = self.views_at(images, granularity, angles)
-        features = self.local_features(views.flatten(0, 1), granularity)
+        compute = self.local_features if engine is None else engine.features
+        features = compute(views.flatten(0, 1), granularity)
         return features.reshape(images.shape[0], len(angles), *features.shape[1:])
 
     def iter_features(self, images: Tensor, granularity: int) -> Iterator[Tensor]:
@@ -142,39 +141,8 @@ class MGCAP(nn.Module):
         trained = (*self.backbones.parameters(), *self.reduction.parameters())
         return torch.is_grad_enabled() and (images.requires_grad or any(p.requires_grad for p in trained))
 
-    def _matrices(self, images: Tensor) -> Iterator[Iterator[Tensor]]:
-        """For each granularity the matrices ``[B, r, D, D]`` of its rotations, in chunks."""
+    def _features(self, images: Tensor) -> Iterator[Iterator[Tensor]]:
+        """For each granularity the local features of its rotations, in chunks."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images must be [B, 3, H, W], not {list(images.shape)}")
-        for s in range(len(self.config.granularities)):
-            yield (self.embed(features) for features in self.iter_features(images, s))
-
-
-def embed_features(features: Tensor, config: MGCAPConfig, reduction: Reduction) -> Tensor:
-    """Matrices ``[..., D, D]`` of local features ``[..., C, N]`` by the reduction and embedding of a configuration."""
-    return embed_reduced(reduction(features), config)
-
-
-def embed_reduced(features: Tensor, config: MGCAPConfig) -> Tensor:
-    """Matrices ``[..., D, D]`` of local features ``[..., C', N]`` that are reduced already."""
-    features = normalise_features(features, config.feature_norm)
-    embedding = gaussian_embedding if config.embedding == "gaussian" else covariance
-    return embedding(features, config.ridge, config.unbiased)
-
-
-def normalise_spectrum(matrix: Tensor, config: MGCAPConfig) -> Tensor:
-    """The spectral layer of a configuration, in float32 at least."""
-    c = config
-    if c.normalisation == "bilinear":
-        return matrix
-    with torch.autocast(matrix.device.type, enabled=False):
-        matrix = matrix if matrix.dtype == torch.float64 else matrix.float()
-        if c.normalisation == "log":
-            return spectral.matrix_log(matrix, c.clip, c.gradient)
-        return spectral.matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method)
-
-
-def describe(pooled: Tensor, config: MGCAPConfig) -> Tensor:
-    """The descriptor of a configuration from the pooled matrices ``[B, S, D, D]`` of its granularities."""
-    fused = pooling.fuse(pooled, config.fusion, config.fusion_norm)
-    return head.descriptor_vector(normalise_spectrum(fused, config), config.vector, config.signed_root)
+        return (self.iter_features(images, s) for s in range(len(self.config.granularities)))

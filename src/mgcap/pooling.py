@@ -1,8 +1,13 @@
-"""The canonical appearance (Eq. 4): element-wise maximum over rotations; and the mean over granularities (Eq. 2)."""
+"""The canonical appearance (Eq. 4): element-wise maximum over rotations; and the mean over granularities (Eq. 2).
+
+Matrices of rotations come in chunks, so that memory does not grow with their number. A rule for pooling them is an
+entry of :data:`RULES`; nothing else in the package knows which rules there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,50 +27,98 @@ def canonical_max(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return pooled, winner
 
 
-def running_max(chunks: Iterable[Tensor]) -> Tensor:
-    """The maximum of :func:`canonical_max` over matrices that come in chunks ``[..., r, D, D]``, in bounded memory."""
-    pooled: Tensor | None = None
-    for chunk in chunks:
-        # with a gradient a tie must go to the first; without one the plain maximum is 15 times faster
-        best = canonical_max(chunk)[0] if chunk.requires_grad else chunk.amax(-3)
-        if pooled is None:
-            pooled = best
-        else:
-            pooled = torch.where(best > pooled, best, pooled) if best.requires_grad else torch.maximum(pooled, best)
-    return _at_least_one(pooled)
+def _add_to_maximum(best: Tensor | None, matrices: Tensor) -> Tensor:
+    # with a gradient a tie must go to the first; without one the plain maximum is 15 times faster
+    own = canonical_max(matrices)[0] if matrices.requires_grad else matrices.amax(-3)
+    if best is None:
+        return own
+    return torch.where(own > best, own, best) if own.requires_grad else torch.maximum(best, own)
 
 
-def running_winner(chunks: Iterable[Tensor]) -> Tensor:
-    """The winners of :func:`canonical_max` over matrices that come in chunks ``[..., r, D, D]``."""
-    pooled: Tensor | None = None
-    winner: Tensor | None = None
-    offset = 0
-    for chunk in chunks:
-        best, index = canonical_max(chunk)
-        index = index + offset
-        offset += chunk.shape[-3]
-        if pooled is None or winner is None:
-            pooled, winner = best, index
-        else:
-            better = best > pooled  # strictly: a tie stays with the smaller angle
-            pooled, winner = torch.where(better, best, pooled), torch.where(better, index, winner)
-    return _at_least_one(winner)
+def _add_to_sum(total: Tensor | None, matrices: Tensor) -> Tensor:
+    return matrices.sum(-3) if total is None else total + matrices.sum(-3)
 
 
-def running_mean(chunks: Iterable[Tensor]) -> Tensor:
-    """Mean over rotations of matrices that come in chunks ``[..., r, D, D]``."""
-    total: Tensor | None = None
-    count = 0
-    for chunk in chunks:
-        total = chunk.sum(-3) if total is None else total + chunk.sum(-3)
-        count += chunk.shape[-3]
-    return _at_least_one(total) / count
+@dataclass(frozen=True)
+class Rule:
+    """How the matrices of rotations become one.
+
+    Attributes:
+        add: From what was kept so far (None at first) and further matrices ``[..., r, D, D]`` to what is kept,
+            ``[..., D, D]``.
+        finish: From what was kept, and the number of rotations, to the pooled matrix.
+    """
+
+    add: Callable[[Tensor | None, Tensor], Tensor]
+    finish: Callable[[Tensor, int], Tensor] = lambda kept, count: kept
 
 
-def _at_least_one(result: Tensor | None) -> Tensor:
-    if result is None:
-        raise ValueError("at least one rotation is needed")
-    return result
+#: Rules by the name that ``rotation_pooling`` takes.
+RULES: dict[str, Rule] = {
+    "max": Rule(_add_to_maximum),
+    "mean": Rule(_add_to_sum, lambda total, count: total / count),
+}
+
+
+class RotationPool:
+    """Pools the matrices of rotations that come in chunks.
+
+    Args:
+        kind: A key of :data:`RULES`.
+        winners: Also keep which rotation has the largest entry (Eq. 28), whatever the rule.
+    """
+
+    def __init__(self, kind: str = "max", winners: bool = False) -> None:
+        self.rule = RULES[kind]
+        self.winners = winners
+        self.count = 0
+        self._kept: Tensor | None = None
+        self._best: Tensor | None = None
+        self._winner: Tensor | None = None
+
+    def add(self, matrices: Tensor) -> None:
+        """Take in matrices ``[..., r, D, D]``."""
+        if not matrices.shape[-3]:
+            return
+        self._kept = self.rule.add(self._kept, matrices)
+        if self.winners:
+            self._compare(matrices.detach())
+        self.count += matrices.shape[-3]
+
+    def _compare(self, matrices: Tensor) -> None:
+        best, winner = canonical_max(matrices)
+        winner = winner + self.count
+        if self._best is not None and self._winner is not None:
+            better = best > self._best  # strictly: a tie stays with the smaller angle
+            best, winner = torch.where(better, best, self._best), torch.where(better, winner, self._winner)
+        self._best, self._winner = best, winner
+
+    @property
+    def pooled(self) -> Tensor:
+        """The pooled matrix ``[..., D, D]``."""
+        if self._kept is None:
+            raise ValueError("at least one rotation is needed")
+        return self.rule.finish(self._kept, self.count)
+
+    @property
+    def winner(self) -> Tensor | None:
+        """The rotation with the largest entry ``[..., D, D]``, if that was asked for."""
+        return self._winner
+
+
+def pool_rotations(matrices: Tensor, kind: str = "max") -> Tensor:
+    """Pool over rotations, dimension -3.
+
+    Args:
+        matrices: ``[..., R, D, D]``.
+        kind: A key of :data:`RULES`.
+
+    Returns:
+        ``[..., D, D]``.
+    """
+    pool = RotationPool(kind)
+    pool.add(matrices)
+    return pool.pooled
 
 
 def count_votes(winner: Tensor, rotations: int) -> Tensor:

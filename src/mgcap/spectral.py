@@ -14,25 +14,57 @@ replaced by zero. ``gradient="paper"`` is Eq. 20-25 to the letter, infinities re
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+if TYPE_CHECKING:
+    from mgcap.config import MGCAPConfig
+
 Gradient = Literal["exact", "paper"]
 Scale = Literal["none", "leading"]
 
+#: Matrices of at most so many rows are decomposed side by side, on one thread each.
+SMALL_SIDE = 1024
 #: Newton-Schulz lifts eigenvalues below this share of the Frobenius norm to it: rounding would make them negative.
 NEWTON_SCHULZ_FLOOR = {torch.float32: 4e-6, torch.float64: 1e-13}
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    double = matrix + matrix.mT
     try:
-        values, vectors = torch.linalg.eigh(matrix + matrix.mT)
+        values, vectors = torch.linalg.eigh(double) if double.is_cuda else _eigh_side_by_side(double)
     except RuntimeError as error:  # torch's LinAlgError is one
         raise ValueError("the matrix has entries that are not finite, so it has no eigenvalues") from error
     return values / 2, vectors
+
+
+@cache
+def _one_thread_each(process: int) -> ThreadPoolExecutor:
+    """Threads that compute alone; a child process makes its own."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, "eigh", initializer=lambda: torch.set_num_threads(1))
+
+
+def _eigh_side_by_side(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Decompose each matrix by itself and on one thread, several side by side.
+
+    Two threads on one matrix of this size wait for each other more than they compute: twice as slow on an idle machine,
+    and many times on a busy one. And no matrix then depends on how many others there are.
+    """
+    shape = matrix.shape
+    if shape[-1] > SMALL_SIDE or not matrix.numel():
+        return tuple(torch.linalg.eigh(matrix))
+    each = matrix.detach().reshape(-1, *shape[-2:]).unbind()
+    pool = _one_thread_each(os.getpid())
+    parts = list(pool.map(torch.linalg.eigh, each) if torch.get_num_threads() > 1 else map(torch.linalg.eigh, each))
+    values, vectors = (torch.stack(own) for own in zip(*parts, strict=True))
+    return values.reshape(shape[:-1]), vectors.reshape(shape)
 
 
 def _divided_difference(name: str, a: Tensor, b: Tensor) -> Tensor:
@@ -143,6 +175,14 @@ def matrix_sqrt(
         return _newton_schulz_sqrt(matrix, clip[0])
     out: Tensor = _SpectralMap.apply(matrix, "sqrt", clip, gradient, scale == "leading")  # type: ignore[no-untyped-call]
     return out
+
+
+#: The spectral layer for each ``normalisation`` of a configuration.
+LAYERS: dict[str, Callable[[Tensor, MGCAPConfig], Tensor]] = {
+    "bilinear": lambda matrix, config: matrix,
+    "log": lambda matrix, c: matrix_log(matrix, c.clip, c.gradient),
+    "sqrt": lambda matrix, c: matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method),
+}
 
 
 # --- matrix products only -------------------------------------------------------------------------------------

@@ -20,16 +20,16 @@ import httpx
 import numpy as np
 import torch
 
-from mgcap.bundle import read_bundle
+from mgcap.backbones.pretrained import state_hash
 from mgcap.classifier import SceneClassifier
-from mgcap.data.cache import RowStore
 from mgcap.data.imagery import Imagery
 from mgcap.data.images import read_image
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import BundleError, ImageError, RasterError, WeightsError
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import choose_look, read_window
-from mgcap.weights import state_hash
+from mgcap.persistence.bundle import read_bundle
+from mgcap.persistence.cache import RowStore
 from tests.conftest import TINY
 
 LIMIT = 4_000_000

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mgcap.baselines.method import CHUNK, FAMILIES, About, Tools, find_methods, register, standard
-from mgcap.data.cache import FeatureCache
 from mgcap.errors import DataError, ImageError
+from mgcap.persistence.cache import FeatureCache
 
 
 class Mean:

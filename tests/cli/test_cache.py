@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from mgcap.data.cache import FeatureCache
+from mgcap.persistence.cache import FeatureCache
 from tests.cli.run import SMALL, run, sentence
 
 

@@ -7,10 +7,11 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from mgcap import weights
 from mgcap.backbones import build_backbone
+from mgcap.backbones import pretrained as weights
 from mgcap.cli import app, demo
 from mgcap.errors import WeightsError
+from tests.backbones.fakes import publish
 
 
 @pytest.fixture
@@ -18,8 +19,8 @@ def alexnet_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for downloads: the first backbone cannot be had, the second is in the cache."""
     torch.manual_seed(0)
     state = build_backbone("alexnet").state_dict()
-    monkeypatch.setitem(weights.SOURCES, "alexnet", (weights.state_hash(state), []))
-    monkeypatch.setitem(weights.SOURCES, "vgg16", ("", []))
+    publish(monkeypatch, "alexnet", weights.state_hash(state))
+    publish(monkeypatch, "vgg16", "")
     path = weights.cached_path("alexnet")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(state, path)
@@ -47,7 +48,7 @@ def test_demo_goes_on_with_what_it_can_get_and_reuses_it(alexnet_at_hand: None, 
 
 
 def test_demo_without_any_weights_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(weights.SOURCES, "vgg16", ("", []))
+    publish(monkeypatch, "vgg16", "")
     monkeypatch.setattr(demo, "BACKBONES", ("vgg16",))
     done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
     assert done.exit_code == 1 and "no ImageNet weights could be had" in done.stderr

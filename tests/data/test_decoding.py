@@ -17,8 +17,10 @@ import pytest
 import tifffile
 from PIL import Image, ImageOps
 
-from mgcap.data import decoding
-from mgcap.data.decoding import FirstFrameWarning, decode_image, max_pixels, read_rgb, white_of
+from mgcap.data import limits
+from mgcap.data.decoding import decode_image, max_pixels, read_rgb
+from mgcap.data.limits import FirstFrameWarning
+from mgcap.data.pixels import white_of
 from mgcap.errors import ImageError
 from tests.data.files import DEEP, PIXELS, good_files, grey_tiff, mutated, peak_bytes, png_chunk
 
@@ -259,7 +261,7 @@ def _several(folder: Path) -> list[Path]:
 def test_the_first_of_several_images_is_used_and_said_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = _several(tmp_path)
     for path in files:
-        monkeypatch.setattr(decoding, "_warned_of_frames", False)
+        monkeypatch.setattr(limits, "_warned_of_frames", False)
         with pytest.warns(FirstFrameWarning, match=f"{path.name} holds several images") as caught:
             first = read_rgb(path)
             read_rgb(path)
@@ -277,7 +279,7 @@ def test_overviews_are_not_several_images(tmp_path: Path, monkeypatch: pytest.Mo
         with tifffile.TiffWriter(tmp_path / name) as writer:
             writer.write(pixels, photometric="rgb")
             writer.write(pixels[::2, ::2], photometric="rgb", subfiletype=1)
-        monkeypatch.setattr(decoding, "_warned_of_frames", False)
+        monkeypatch.setattr(limits, "_warned_of_frames", False)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert read_rgb(tmp_path / name).shape == (20, 30, 3)

@@ -19,7 +19,8 @@ def _study(scenes: Path, out: Path, **recipe: Any) -> FinetunedStudy:
     folder = open_folder(scenes)
     splits = [make_split(folder.targets, 0.5, seed) for seed in range(2)]
     options = {"epochs": 1, "batch": 6, "head_epochs": 2, **recipe}
-    return FinetunedStudy(SceneClassifier(**TINY, finetune=options), folder, splits, out)
+    classifier = SceneClassifier(**TINY, finetune=options)
+    return FinetunedStudy(classifier.setup(), folder, splits, {"run": classifier.configuration(4)}, out)
 
 
 def test_each_run_is_what_training_on_its_split_gives(scenes: Path, tmp_path: Path) -> None:

@@ -8,19 +8,24 @@ import numpy as np
 import pytest
 
 from mgcap import SceneClassifier
-from mgcap.data.folders import open_folder
-from mgcap.data.splits import make_split
+from mgcap.data.folders import SceneFolder, open_folder
+from mgcap.data.splits import Split, make_split
+from mgcap.data.synthetic import calibration_scenes
 from mgcap.errors import DataError
-from mgcap.evaluation.protocol import Study, calibration_scenes
+from mgcap.evaluation.protocol import Study
 from mgcap.evaluation.summary import evaluate_model
-from mgcap.training.extraction import Extractor
+from mgcap.inference.extraction import Extractor
 from tests.conftest import TINY
 
 
 def _study(scenes: Path, out: Path, runs: int = 3, **changes: object) -> Study:
     folder = open_folder(scenes)
     splits = [make_split(folder.targets, 0.5, seed) for seed in range(runs)]
-    return Study(SceneClassifier(**{**TINY, **changes}), folder, splits, out)
+    return _of(SceneClassifier(**{**TINY, **changes}), folder, splits, out)
+
+
+def _of(classifier: SceneClassifier, folder: SceneFolder, splits: list[Split], out: Path) -> Study:
+    return Study(classifier.setup(), folder, splits, {"run": classifier.configuration(len(folder.classes))}, out)
 
 
 def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Path) -> None:
@@ -122,11 +127,11 @@ def test_settings_share_one_pass_and_agree_with_studies_of_their_own(scenes: Pat
         "log": base.replace(normalisation="log"),
         "covariance": base.replace(embedding="covariance"),
     }
-    together = Study(classifier, folder, splits, tmp_path / "all", settings=settings).run()
+    together = Study(classifier.setup(), folder, splits, settings, tmp_path / "all").run()
     for name, config in settings.items():
         given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
         alone = SceneClassifier(**{**TINY, **given})
-        (own,) = Study(alone, folder, splits, tmp_path / name).run().values()
+        (own,) = _of(alone, folder, splits, tmp_path / name).run().values()
         assert together[name]["runs"] == pytest.approx(own["runs"], abs=100 / own["test_images"] + 1e-9), name
 
 
@@ -136,4 +141,4 @@ def test_settings_that_need_other_views_are_refused(scenes: Path, tmp_path: Path
     base = classifier.configuration(4)
     for other in (base.replace(size=96), base.replace(rotations=3)):
         with pytest.raises(DataError, match="cannot share"):
-            Study(classifier, folder, [], tmp_path, settings={"a": base, "b": other})
+            Study(classifier.setup(), folder, [], {"a": base, "b": other}, tmp_path)

@@ -16,8 +16,8 @@ from mgcap.explain.heat import (
     grad_cam_plus_plus,
     heat_map,
     local_contribution,
-    logits_from_features,
 )
+from mgcap.inference.forward import answer, see
 
 
 def _model(**changes: Any) -> MGCAP:
@@ -31,6 +31,10 @@ def _features(model: MGCAP) -> list[Tensor]:
     return [torch.rand(3, model.reduction.channels_in, 9, generator=generator) for _ in model.config.granularities]
 
 
+def _logits(model: MGCAP, features: list[Tensor]) -> Tensor:
+    return answer(model, see(model, [[own[None]] for own in features])).logits[0]
+
+
 class _Rest(nn.Module):
     """The model behind its features, as captum wants to see it."""
 
@@ -40,7 +44,7 @@ class _Rest(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         both = self.entry(features).flatten(2).unflatten(0, (len(self.model.config.granularities), -1))
-        return logits_from_features(self.model, list(both))[0][None]
+        return _logits(self.model, list(both))[None]
 
 
 def test_grad_cam_is_captums() -> None:
@@ -94,13 +98,13 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
     model = _model().double()
     features = [f.double() for f in _features(model)]
     leaves = [f.clone().requires_grad_(True) for f in features]
-    logits_from_features(model, leaves)[0][1].backward()
+    _logits(model, leaves)[1].backward()
     direction = [torch.randn_like(f) for f in features]
     step = 1e-6
 
     def moved(by: float) -> float:
         there = [f + by * d for f, d in zip(features, direction, strict=True)]
-        return float(logits_from_features(model, there)[0][1].detach())
+        return float(_logits(model, there)[1].detach())
 
     slope = sum((leaf.grad * d).sum() for leaf, d in zip(leaves, direction, strict=True) if leaf.grad is not None)
     assert (moved(step) - moved(-step)) / (2 * step) == pytest.approx(float(slope), rel=1e-4)

@@ -21,7 +21,7 @@ from mgcap.geo.mapping import compute_here, map_raster
 from mgcap.geo.plan import Plan, parse_tile
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import _sieved
-from mgcap.progress import Progress
+from mgcap.runtime import Progress
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import torch
 
 from mgcap import MGCAP, Finetune, MGCAPConfig
 from mgcap.data.augmentation import augment
-from mgcap.progress import silent
+from mgcap.runtime import silent
 from mgcap.training.feed import Feed
 from mgcap.training.gradient_cache import KeptViews, SampledViews, Trunk
 

@@ -81,20 +81,6 @@ def test_a_step_over_some_views_is_that_of_a_model_without_the_others(chunk: int
         assert (own.grad - other.grad).norm() <= 2e-3 * other.grad.norm().clamp_min(1e-12)
 
 
-def test_an_engine_is_not_asked() -> None:
-    """The gradient belongs to the network itself, not to its int8 shadow."""
-    model = _model()
-
-    class Broken:
-        overlaps = False
-
-        def features(self, views: torch.Tensor, granularity: int) -> torch.Tensor:
-            raise AssertionError
-
-    model.engine = Broken()
-    _step(model, torch.rand(1, 3, 64, 64), lambda out: out.sum(), 4)
-
-
 def test_a_frozen_backbone_stays_without_gradient() -> None:
     model = _model()
     model.backbones.requires_grad_(False)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mgcap import MGCAP, Finetune, MGCAPConfig
-from mgcap.data.cache import FeatureCache
 from mgcap.errors import ImageError
+from mgcap.persistence.cache import FeatureCache
 from mgcap.training.gradient_cache import SampledViews, Trunk, logits_of
 from mgcap.training.kept_views import ViewKeeper
 

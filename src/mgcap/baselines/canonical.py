@@ -9,12 +9,14 @@ from torch import Tensor
 
 from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.softmax import ExactSoftmax
-from mgcap.classifier import SceneClassifier
+from mgcap.config import MGCAPConfig
 from mgcap.data.stream import Item
 from mgcap.errors import ImageError
-from mgcap.evaluation.protocol import calibration_scenes
-from mgcap.training.extraction import Extractor
-from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions
+from mgcap.inference.descriptors import cached_descriptors
+from mgcap.inference.extraction import Extractor
+from mgcap.inference.preparation import build_model
+from mgcap.training.setup import Setup
+from mgcap.training.stages import prepare_descriptor
 
 
 class FrozenMgcap(ExactSoftmax):
@@ -28,25 +30,14 @@ class FrozenMgcap(ExactSoftmax):
 
     def __init__(self, tools: Tools, preset: str = "compact", **config: Any) -> None:
         self.tools = tools
-        weights = config.pop("weights", "imagenet")
-        self.classifier = SceneClassifier(
-            preset,
-            weights=weights,
-            engine=tools.engine,
-            device=tools.device,
-            seed=tools.seed,
-            progress=tools.progress,
-            **config,
-        )
+        self.weights = config.pop("weights", "imagenet")
+        self.config = {"preset": preset, **config}
 
     def prepare(self, images: Sequence[Item], classes: int) -> None:
         """Build the model and fit its reduction."""
-        self.model, _ = self.classifier.build_model(self.classifier.configuration(classes))
-        self.engine = self.classifier.attach_engine(
-            self.model, lambda: calibration_views(self.model, calibration_scenes())
-        )
-        if self.model.config.reduction == "pca":
-            (self.model.reduction,) = fit_reductions(self.model, images, [range(len(images))], self.tools.seed)
+        runtime = self.tools.runtime()
+        self.model, _ = build_model(MGCAPConfig(**self.config, num_classes=classes), self.weights, runtime)
+        self.engine, _ = prepare_descriptor(Setup(self.weights, runtime=runtime), self.model, images)
 
     def parameters(self) -> int:
         """Numbers of backbone, reduction and head."""
@@ -55,7 +46,7 @@ class FrozenMgcap(ExactSoftmax):
 
     def rows(self, images: Sequence[Item]) -> Tensor:
         """MG-CAP's descriptors, by way of the cache."""
-        extractor = Extractor(self.model, self.engine.mark, self.tools.cache)
+        extractor = Extractor(self.model, self.engine, self.tools.cache)
 
         def stop(index: int, error: ImageError) -> None:
             raise error

@@ -23,10 +23,11 @@ from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import INPUT, NETWORKS, PUBLISHED, network, open_frozen, prepared
 from mgcap.baselines.svm import SvmMethod
 from mgcap.baselines.training import train
-from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
-from mgcap.engines import Engine
-from mgcap.engines.probe import fast_bf16
+from mgcap.inference.engines import Engine
+from mgcap.inference.engines.probe import fast_bf16
+from mgcap.persistence.cache import Recipe
+from mgcap.runtime import seeded
 
 #: The first layer that is trained.
 TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"}
@@ -108,7 +109,10 @@ class TrainedNetwork(SvmMethod):
 
     def learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
         """Train the upper layers."""
-        torch.manual_seed(self.tools.seed)
+        with seeded(self.tools.seed):
+            self._learn(images, labels)
+
+    def _learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
         classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
         targets = torch.from_numpy(numbers)
         with torch.inference_mode():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.svm import DescriptorSvm, kernel_svm, linear_svm
-from mgcap.data.cache import Recipe
+from mgcap.persistence.cache import Recipe
 
 BINS = 32
 NEIGHBOURS, RADIUS = 8, 1

@@ -13,19 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mgcap.data.cache import FeatureCache, Recipe, RowStore, content_key
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import DataError, ImageError
-from mgcap.progress import Progress, silent
-
-Array = np.ndarray[Any, Any]
+from mgcap.persistence.cache import FeatureCache, Recipe, RowStore, content_key
+from mgcap.runtime import Progress, Runtime, silent
+from mgcap.typing import Array
 
 #: Families in the order of the paper's tables.
 FAMILIES = ("handcrafted", "mid-level", "deep, frozen", "deep, fine-tuned", "MG-CAP")
@@ -87,7 +85,7 @@ class Tools:
     Attributes:
         cache: Keeps descriptors.
         seed: Of everything random.
-        engine: Who computes frozen networks, see :mod:`mgcap.engines`.
+        engine: Who computes frozen networks, see :mod:`mgcap.inference.engines`.
         device: Where networks are trained.
         progress: Where to report.
     """
@@ -97,6 +95,10 @@ class Tools:
     engine: str = "auto"
     device: str = "auto"
     progress: Progress = silent
+
+    def runtime(self) -> Runtime:
+        """Engine, device, seed and progress."""
+        return Runtime(self.engine, self.device, self.seed, progress=self.progress)
 
     def describe(self, descriptor: Descriptor, images: Sequence[Item]) -> Tensor:
         """Descriptors ``[n, d]``; what another method, run or process has computed is not computed again."""
@@ -165,10 +167,8 @@ def find_methods(files: Sequence[Path] = ()) -> dict[str, tuple[About, Maker]]:
     Raises:
         DataError: If a file cannot be used.
     """
-    import mgcap.baselines as package
-
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"mgcap.baselines.{module.name}")
     for path in files:
         _run_file(path)
     return dict(sorted(METHODS.items(), key=lambda entry: FAMILIES.index(entry[1][0].family)))

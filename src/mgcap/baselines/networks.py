@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.backbones import backbone_spec, build_backbone
+from mgcap.backbones import build_backbone, find_backbone
+from mgcap.backbones.pretrained import load_weights
 from mgcap.baselines.method import About, Tools, register, standard
 from mgcap.baselines.svm import DescriptorSvm
-from mgcap.data.cache import Recipe
-from mgcap.engines import Engine, choose_engine, open_engine
-from mgcap.evaluation.protocol import calibration_scenes
-from mgcap.weights import load_weights
+from mgcap.data.synthetic import calibration_scenes
+from mgcap.inference.engines import Engine, choose_engine, open_engine
+from mgcap.persistence.cache import Recipe
+from mgcap.runtime import seeded
 
 #: What the networks see.
 INPUT = 224
@@ -75,7 +76,7 @@ def as_maps(features: Tensor) -> Tensor:
 
 def prepared(images: Tensor, backbone: str, side: int = INPUT) -> Tensor:
     """Images as a network wants them: 224 x 224 pixels unless told, its own mean and standard deviation."""
-    spec = backbone_spec(backbone)
+    spec = find_backbone(backbone)
     small = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
     mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))
     return (small - mean) / std
@@ -83,8 +84,8 @@ def prepared(images: Tensor, backbone: str, side: int = INPUT) -> Tensor:
 
 def network(backbone: str, layer: str, weights: str = "imagenet", activated: bool = True) -> nn.Module:
     """A network up to a layer with its weights."""
-    torch.manual_seed(0)
-    found = build_backbone(backbone, layer, activated).eval()
+    with seeded(0):
+        found = build_backbone(backbone, layer, activated).eval()
     if weights != "random":
         found.load_state_dict(load_weights(backbone).state)
     return found

@@ -23,14 +23,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mgcap.baselines.invariant import dihedral
-from mgcap.baselines.method import About, Array, Tools, register, standard
+from mgcap.baselines.method import About, Tools, register, standard
 from mgcap.baselines.networks import NETWORKS, network, prepared
 from mgcap.baselines.training import train
 from mgcap.data.stream import Item
-from mgcap.engines.probe import fast_bf16
 from mgcap.head import signed_root
+from mgcap.inference.engines.probe import fast_bf16
 from mgcap.reduction import FeatureMoments
+from mgcap.runtime import seeded
 from mgcap.training.softmax import solve_head
+from mgcap.typing import Array
 
 SCALES = 3
 #: Channels that bilinear pooling sees.
@@ -115,7 +117,10 @@ class Rtn:
 
     def fit(self, images: Sequence[Item], labels: Sequence[str]) -> Rtn:
         """Train everything."""
-        torch.manual_seed(self.tools.seed)
+        with seeded(self.tools.seed):
+            return self._fit(images, labels)
+
+    def _fit(self, images: Sequence[Item], labels: Sequence[str]) -> Rtn:
         self.classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
         targets = torch.from_numpy(numbers)
         trunk = network(self.backbone, NETWORKS[self.backbone][1], self.weights)

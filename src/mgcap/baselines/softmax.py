@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 from torch import Tensor
 
-from mgcap.baselines.method import Array
 from mgcap.data.stream import Item
 from mgcap.training.softmax import LinearHead, solve_head
+from mgcap.typing import Array
 
 
 class ExactSoftmax(ABC):

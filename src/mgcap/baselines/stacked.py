@@ -21,12 +21,12 @@ from mgcap import spectral
 from mgcap.baselines.method import About, Tools, register
 from mgcap.baselines.networks import NETWORKS, PUBLISHED, network, prepared
 from mgcap.baselines.svm import SvmMethod, pairwise_svm
-from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
 from mgcap.embedding import covariance
-from mgcap.engines.probe import fast_bf16
-from mgcap.engines.torch import fold_batch_norms
 from mgcap.head import to_vector
+from mgcap.inference.engines.probe import fast_bf16
+from mgcap.inference.engines.torch import fold_batch_norms
+from mgcap.persistence.cache import Recipe
 
 #: The layers, and to how many channels each is averaged.
 LAYERS = {

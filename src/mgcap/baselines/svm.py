@@ -10,8 +10,9 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from mgcap.baselines.method import Array, Descriptor, Tools
+from mgcap.baselines.method import Descriptor, Tools
 from mgcap.data.stream import Item
+from mgcap.typing import Array
 
 #: Cost of the linear machines (liblinear's default) and of those with a Gaussian kernel.
 LINEAR_COST, KERNEL_COST = 1.0, 10.0

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mgcap.baselines.method import About, Maker, Tools
 from mgcap.baselines.svm import DescriptorSvm
-from mgcap.data.cache import Recipe
 from mgcap.errors import MgcapError
+from mgcap.persistence.cache import Recipe
 
 PREFIX = "timm:"
 

@@ -24,8 +24,8 @@ from torch import Tensor
 from mgcap.baselines.method import SIDE, About, Descriptor, Tools, register
 from mgcap.baselines.networks import NETWORKS, PUBLISHED, Layer
 from mgcap.baselines.svm import SvmMethod
-from mgcap.data.cache import Recipe
 from mgcap.data.stream import Item
+from mgcap.persistence.cache import Recipe
 
 #: Dense SIFT: patches of 16 x 16 pixels every 8.
 PATCH, STRIDE = 16, 8
@@ -194,10 +194,10 @@ def _register(backbone: str) -> None:
     title, layer = NETWORKS[backbone]
 
     def make(tools: Tools) -> VisualWords:
-        from mgcap.backbones import backbone_spec
+        from mgcap.backbones import find_backbone
 
         local = Layer(backbone, layer, positions, "positions of unit length", tools.engine)
-        width = backbone_spec(backbone).width(layer)
+        width = find_backbone(backbone).width(layer)
         assert width is not None
         return VisualWords(tools, local, width, histogram, WORDS, local.numbers())
 

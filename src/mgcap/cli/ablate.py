@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.cli.console import check_writable, data, guarded, words
 from mgcap.errors import DataError
-from mgcap.files import write_rows
+from mgcap.persistence.files import write_rows
 
 
 @guarded
@@ -31,6 +31,7 @@ def ablate(
     normalisation: o.Normalisation = None,
     settings: o.Settings = None,
     weights: o.Weights = "imagenet",
+    descriptor: o.Descriptor = "universal",
     regularisation: o.Regularisation = "auto",
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
@@ -66,7 +67,8 @@ def ablate(
     distinct, where = distinct_settings(chosen)
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}, {len(distinct)} settings")
     kind = FinetunedStudy if finetune else Study
-    study = kind(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars, distinct)
+    parts = o.make_splits(folder, splits, float(train_ratio), runs, seed)
+    study = kind(classifier.setup(), folder, parts, distinct, out)
     summaries = study.run()
     for _, error in study.skipped:
         words.print(f"passed over: {error}", markup=False)

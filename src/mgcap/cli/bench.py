@@ -9,7 +9,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
-from mgcap.files import write_rows
+from mgcap.persistence.files import write_rows
 
 app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
 
@@ -37,8 +37,8 @@ def everything(
     """
     if context.invoked_subcommand:
         return
-    from mgcap.evaluation import profile
-    from mgcap.evaluation.speed import CONTENDERS, bench_inference
+    from mgcap.bench import profile
+    from mgcap.bench.speed import CONTENDERS, bench_inference
     from mgcap.report.charts import bench_chart
 
     config = _config(preset, backbone, granularities, rotations, settings)
@@ -84,7 +84,7 @@ def inference(
 
     Example: mgcap bench inference --preset compact --json -
     """
-    from mgcap.evaluation.speed import CONTENDERS, bench_inference
+    from mgcap.bench.speed import CONTENDERS, bench_inference
 
     config = _config(preset, backbone, granularities, rotations, settings)
     report = bench_inference(config, images=images, repeats=repeats, progress=bars)

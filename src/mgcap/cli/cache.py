@@ -11,7 +11,7 @@ from mgcap.cli.console import data, guarded, words
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
-    from mgcap.data.cache import StoreInfo
+    from mgcap.persistence.cache import StoreInfo
 
 app = typer.Typer(help="Features on disk, which later runs need not compute again.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def info() -> None:
     """
     from rich.table import Table
 
-    from mgcap.data.cache import FeatureCache
+    from mgcap.persistence.cache import FeatureCache
 
     cache = FeatureCache()
     stores = cache.info()
@@ -62,7 +62,7 @@ def prune(
 
     Example: mgcap cache prune --keep-gib 5
     """
-    from mgcap.data.cache import FeatureCache
+    from mgcap.persistence.cache import FeatureCache
 
     if not everything and older_than is None and keep_gib is None:
         raise DataError("say what to remove: --all, --older-than DAYS or --keep-gib GIB")

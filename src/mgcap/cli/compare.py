@@ -10,7 +10,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError, ImageError
-from mgcap.files import write_json, write_rows
+from mgcap.persistence.files import write_json, write_rows
 
 if TYPE_CHECKING:
     from mgcap.data.folders import SceneFolder
@@ -46,8 +46,9 @@ def compare(
     Example: mgcap compare scenes/ --runs 3 --methods mgcap-compact,vgg16-svm,handcrafted
     """
     from mgcap.baselines import find_methods
+    from mgcap.baselines.comparison import Comparison, as_listed
     from mgcap.data.folders import open_folder
-    from mgcap.evaluation.compare import Comparison, as_listed
+    from mgcap.runtime import Runtime
 
     files = [path.expanduser().resolve() for path in add or ()]
     if show:
@@ -64,12 +65,8 @@ def compare(
         methods.split(",") if methods else [],
         out,
         files=files,
-        seed=seed,
-        engine=engine,
-        device=device,
         jobs=jobs,
-        cache=cache,
-        progress=bars,
+        runtime=Runtime(engine, device, seed, cache, bars),
     )
     rows = comparison.run()
     _write(rows, comparison, folder, out)

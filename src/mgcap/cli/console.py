@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 from rich.console import Console
 
 from mgcap.errors import DataError, MgcapError
-from mgcap.progress import Progress
+from mgcap.runtime import Progress
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

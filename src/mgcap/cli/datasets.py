@@ -124,8 +124,8 @@ def kitsap(out: Annotated[Path, typer.Argument(help="The file to write.")] = Pat
     """
     import shutil
 
-    from mgcap.assets import atomic_path
     from mgcap.data.sample_scene import sample_scene
+    from mgcap.persistence.files import atomic_path
 
     target = check_writable(out)
     scene = sample_scene(bars.say)

@@ -24,7 +24,7 @@ RATIO = 0.6
 
 
 def _backbone() -> str:
-    from mgcap.weights import load_weights
+    from mgcap.backbones.pretrained import load_weights
 
     for name in BACKBONES:
         try:
@@ -101,7 +101,7 @@ def _map_real_scene(out: Path, engine: str) -> Mapped | None:
     """Map Kitsap County with the model that comes with the package; without network there is just no map."""
     from mgcap.classifier import SceneClassifier
     from mgcap.data.sample_scene import sample_scene
-    from mgcap.models import DEFAULT_MODEL
+    from mgcap.persistence.shipped import DEFAULT_MODEL
 
     try:
         from mgcap.geo.mapping import map_raster

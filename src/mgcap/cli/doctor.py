@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from mgcap._version import __version__
-from mgcap.assets import cache_dir
 from mgcap.cli import options as o
 from mgcap.cli.console import data, guarded
+from mgcap.persistence.files import cache_dir
 
 #: Optional parts: what each is for, and how to get it.
 PARTS = {
@@ -50,7 +50,7 @@ def _processor() -> str:
 
 
 def _openvino(probe_again: bool) -> str:
-    from mgcap.engines import openvino, probe
+    from mgcap.inference.engines import openvino, probe
 
     if missing := openvino.missing_packages(int8=True):
         return f"missing {' and '.join(missing)} (int8 on CPUs): pip install 'mgcap[cpu]'"
@@ -61,9 +61,12 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
     """Everything the command reports, as one object."""
     import torch
 
-    from mgcap.engines import choose_engine
-    from mgcap.engines.probe import available_cores
-    from mgcap.weights import SOURCES, is_cached
+    from mgcap.backbones import BACKBONES
+    from mgcap.backbones.pretrained import is_cached
+
+    fetchable = [name for name, record in BACKBONES.items() if record.weights]
+    from mgcap.inference.engines import choose_engine
+    from mgcap.inference.engines.probe import available_cores
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
@@ -84,7 +87,7 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
         },
         "weights": {
             "folder": str(cache_dir() / "weights"),
-            **{name: "here" if is_cached(name) else f"missing: mgcap weights fetch {name}" for name in SOURCES},
+            **{name: "here" if is_cached(name) else f"missing: mgcap weights fetch {name}" for name in fetchable},
         },
         "clients": {
             "pip": "here" if importlib.util.find_spec("pip") else "missing: python -m ensurepip",

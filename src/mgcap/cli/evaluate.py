@@ -10,7 +10,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.errors import DataError
-from mgcap.files import write_json
+from mgcap.persistence.files import write_json
 
 if TYPE_CHECKING:
     from mgcap.data.folders import SceneFolder
@@ -36,6 +36,7 @@ def evaluate(
     normalisation: o.Normalisation = None,
     settings: o.Settings = None,
     weights: o.Weights = "imagenet",
+    descriptor: o.Descriptor = "universal",
     regularisation: o.Regularisation = "auto",
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
@@ -62,10 +63,11 @@ def evaluate(
     classifier = o.classifier(context)
     classifier.set_params(finetune=o.recipe(context.params))
     folder = open_folder(scenes)
+    setup, configs = classifier.setup(), {"run": classifier.configuration(len(folder.classes))}
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     kind = FinetunedStudy if finetune else Study
     if shots is None:
-        study = kind(classifier, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), out, bars)
+        study = kind(setup, folder, o.make_splits(folder, splits, float(train_ratio), runs, seed), configs, out)
         (summary,) = study.run().values()
         for _, error in study.skipped:
             words.print(f"passed over: {error}", markup=False)
@@ -74,7 +76,8 @@ def evaluate(
         return
     few: dict[str, Any] = {}
     for count in _counts(shots):
-        study = kind(classifier, folder, o.make_splits(folder, None, count, runs, seed), out / f"shots-{count}", bars)
+        parts = o.make_splits(folder, None, count, runs, seed)
+        study = kind(setup, folder, parts, configs, out / f"shots-{count}")
         (few[str(count)],) = study.run().values()
         words.print(f"{count} per class: {_headline(few[str(count)])}")
     report = {"shots": {count: {key: s[key] for key in ("mean", "std", "runs")} for count, s in few.items()}}
@@ -134,7 +137,7 @@ def _report(study: Study, summary: dict[str, Any], out: Path) -> None:
     c = summary["configuration"]
     runs = [(number, f"{accuracy:.2f}") for number, accuracy in enumerate(summary["runs"])]
     ratio = summary["train_images"] / (summary["train_images"] + summary["test_images"])
-    how = "frozen" if study.classifier.finetune is None else "fine-tuned"
+    how = "frozen" if study.setup.finetune is None else "fine-tuned"
     own = {"method": f"MG-CAP here, {how}: {in_words(c)}", "mean": summary["mean"], "std": summary["std"]}
     published = published_table(summary["classes"], ratio, [own])
     write_page(

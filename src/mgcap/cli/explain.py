@@ -11,7 +11,7 @@ from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, words
 from mgcap.cli.predict import expand
 from mgcap.errors import DataError
-from mgcap.models import DEFAULT_MODEL
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
 @guarded

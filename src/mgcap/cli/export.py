@@ -9,7 +9,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
-from mgcap.models import DEFAULT_MODEL
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
 @guarded
@@ -36,7 +36,7 @@ def export(
     """
     from mgcap.classifier import SceneClassifier
     from mgcap.errors import MgcapError
-    from mgcap.export import FORMATS, agreement, export_model, open_exported
+    from mgcap.persistence.export import FORMATS, agreement, export_model, open_exported
 
     target = out or Path(f"{model.stem}{FORMATS.get(form, '')}")
     classifier = SceneClassifier.load(model, device="cpu", engine="torch", progress=bars)

@@ -12,7 +12,7 @@ from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
 from mgcap.cli.predict import expand
 from mgcap.errors import DataError, RasterError
-from mgcap.models import DEFAULT_MODEL
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
 def _bands(text: str | None) -> tuple[int, ...] | None:

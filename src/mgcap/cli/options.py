@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mgcap import files
 from mgcap.cli.console import bars, config_sentence, parse_settings, words
 from mgcap.errors import DataError
+from mgcap.persistence import files
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -28,6 +28,9 @@ Rotations = Annotated[int | None, typer.Option(help="Number of rotations.")]
 Normalisation = Annotated[str | None, typer.Option(help="sqrt, log or bilinear.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any other configuration value, as NAME=VALUE.")]
 Weights = Annotated[str, typer.Option(help="imagenet, or a file with the backbone's weights.")]
+Descriptor = Annotated[
+    str, typer.Option(help="universal (axes that ship with mgcap) or own (fitted to the training images).")
+]
 Engine = Annotated[str, typer.Option(help="auto, torch, torch-compile, openvino (int8) or openvino-fp32.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
@@ -63,12 +66,16 @@ def configuration(
 def classifier(context: typer.Context) -> SceneClassifier:
     """The classifier that the options of a command describe."""
     from mgcap.classifier import SceneClassifier
+    from mgcap.config import MGCAPConfig
 
     given = context.params
     names = ("backbone", "granularities", "rotations", "normalisation", "settings")
+    values = configuration(*(given[name] for name in names))
+    MGCAPConfig(preset=given["preset"], **values)  # its errors speak of the configuration
     return SceneClassifier(
         given["preset"],
         weights=given["weights"],
+        descriptor=given["descriptor"],
         engine=given["engine"],
         device=given["device"],
         regularisation=strength(given["regularisation"]),
@@ -76,7 +83,7 @@ def classifier(context: typer.Context) -> SceneClassifier:
         cache=given.get("cache", True),
         resolution=given.get("resolution"),
         progress=bars,
-        **configuration(*(given[name] for name in names)),
+        **values,
     )
 
 

@@ -16,7 +16,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, words
 from mgcap.errors import DataError, ImageError
-from mgcap.models import DEFAULT_MODEL
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 Row = dict[str, Any]
 

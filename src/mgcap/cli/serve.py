@@ -13,7 +13,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded
 from mgcap.errors import DataError
-from mgcap.models import DEFAULT_MODEL
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 #: A token that someone chose must be longer than what can be guessed.
 SHORTEST_TOKEN = 8

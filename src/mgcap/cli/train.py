@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mgcap.assets import atomic_path
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, quiet_unless_first
 from mgcap.errors import DataError
+from mgcap.persistence.files import atomic_path
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -33,6 +33,7 @@ def train(
     normalisation: o.Normalisation = None,
     settings: o.Settings = None,
     weights: o.Weights = "imagenet",
+    descriptor: o.Descriptor = "universal",
     train_ratio: Annotated[
         float | None, typer.Option(help="Train on this part of each class and test on the rest; default: train on all.")
     ] = None,

@@ -20,17 +20,15 @@ def list_weights() -> None:
     """
     from rich.table import Table
 
-    from mgcap.backbones import backbone_spec
-    from mgcap.weights import SOURCES, is_cached
+    from mgcap.backbones import BACKBONES
+    from mgcap.backbones.pretrained import is_cached
 
-    table = Table("backbone", "what it is", "here", "from")
-    for name, (_, attempts) in SOURCES.items():
-        table.add_row(
-            name,
-            backbone_spec(name).summary,
-            "yes" if is_cached(name) else "no",
-            "; ".join(str(s) for s, _ in attempts) or "no pinned download; give a file with --weights FILE",
-        )
+    table = Table("backbone", "what it is", "here", "from", "licence")
+    for name, record in BACKBONES.items():
+        if record.weights is not None:
+            here = "yes" if is_cached(name) else "no"
+            sources = "; ".join(str(source) for source, _ in record.weights.sources)
+            table.add_row(name, record.summary, here, sources, record.weights.licence)
     data.print(table)
 
 
@@ -43,7 +41,7 @@ def fetch(
 
     Example: mgcap weights fetch resnet50-v1 vgg16 alexnet
     """
-    from mgcap.weights import cached_path, load_weights
+    from mgcap.backbones.pretrained import cached_path, load_weights
 
     for name in names or ["resnet50-v1"]:
         weights = load_weights(name, bars.say)

@@ -13,12 +13,22 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from mgcap.data import limits
+from mgcap.data.limits import (
+    check_bytes,
+    check_size,
+    one_line,
+    oriented,
+    say_first_is_used,
+    too_large,
+)
+from mgcap.data.pixels import rgb_of
 from mgcap.errors import ImageError
+from mgcap.typing import Array
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
 #: Pillow's names of the formats that are read; its other decoders never run.
@@ -27,28 +37,13 @@ FORMATS = ("JPEG", "PNG", "TIFF", "WEBP", "MPO")
 OPENED = ("JPEG", "PNG", "TIFF", "WEBP")
 #: A larger image is a map, not a scene: tile it.
 MAX_PIXELS = 100_000_000
-MIN_SIDE = 8
-#: So many bytes may a pixel take while it is decoded, with all its bands: an image at the limit of pixels has no more.
-PIXEL_BYTES = 16
-#: An image of few pixels may take so much in any case.
-SPARE_BYTES = 64 << 20
-#: Floats beyond this mark missing pixels.
-MAX_VALUE = 1e30
 
 _DEEP_PILLOW_MODES = ("I", "F", "I;16", "I;16B", "I;16L")
 
-Array = np.ndarray[Any, Any]
 
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # our own limit on pixels stands in for it
 for _name in ("PIL", "tifffile"):  # what they log about a file is said by its error
     logging.getLogger(_name).addHandler(logging.NullHandler())
-
-
-class FirstFrameWarning(UserWarning):
-    """A file holds several images, of which the first is used."""
-
-
-_warned_of_frames = False
 
 
 def is_image(path: Path) -> bool:
@@ -109,9 +104,9 @@ def _reading(path: Path) -> Iterator[None]:
     except ImageError as error:
         if str(error).isprintable():
             raise
-        raise ImageError(_one_line(str(error))) from error
+        raise ImageError(one_line(str(error))) from error
     except Exception as error:  # decoders raise whatever they like on crafted files
-        raise ImageError(_one_line(_reason(path, error))) from error
+        raise ImageError(one_line(_reason(path, error))) from error
 
 
 def _reason(path: Path, error: Exception) -> str:
@@ -123,47 +118,6 @@ def _reason(path: Path, error: Exception) -> str:
         return f"{path} cannot be read: {error.strerror}"
     told = str(error).strip() if isinstance(error, OSError | ValueError | SyntaxError | RuntimeError) else ""
     return f"{path} is damaged: {told[:200] or 'its header makes no sense'}"
-
-
-def _one_line(sentence: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in " ".join(sentence.splitlines()))
-
-
-def check_size(path: Path, size: tuple[int, int], limit: int) -> None:
-    """Refuse an image with too many or too few pixels.
-
-    Args:
-        path: For the sentence.
-        size: Width and height.
-        limit: Width x height that is allowed.
-    """
-    width, height = size
-    if width * height > limit:
-        raise _too_large(path, f"is {width} x {height}", limit)
-    if min(size) < MIN_SIDE:
-        raise ImageError(f"{path} is {width} x {height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed")
-
-
-def check_bytes(path: Path, size: tuple[int, int], tile: tuple[int, int], depth: float, limit: int) -> None:
-    """Refuse a TIFF that takes too much memory or time to decode.
-
-    Args:
-        path: For the sentence.
-        size: Width and height.
-        tile: Those of a tile, which is decoded as a whole; the image's own if there are no tiles.
-        depth: Bytes per pixel, all bands together.
-        limit: Width x height that is allowed.
-    """
-    pixels = (-(-size[0] // tile[0]) * tile[0]) * (-(-size[1] // tile[1]) * tile[1])
-    if pixels * depth > max(PIXEL_BYTES * limit, SPARE_BYTES):
-        raise ImageError(
-            f"{path} would take {pixels * depth / 1e6:,.0f} MB to decode, too much for its {size[0]} x {size[1]} "
-            "pixels; keep fewer bands, or save it with smaller tiles"
-        )
-
-
-def _too_large(path: Path, what: str, limit: int) -> ImageError:
-    return ImageError(f"{path} {what} pixels, over the limit of {limit:,}; cut it into tiles or raise MGCAP_MAX_PIXELS")
 
 
 def _decode(path: Path, limit: int, formats: tuple[str, ...]) -> Array:
@@ -180,7 +134,7 @@ def _decode(path: Path, limit: int, formats: tuple[str, ...]) -> Array:
                 return _decode_deep_png(image, path) if _is_deep_png(image, path) else _decode_with_pillow(image)
     except Image.DecompressionBombError as error:
         count = re.search(r"\d+", str(error))
-        raise _too_large(path, f"has {int(count[0]):,}" if count else "has too many", limit) from error
+        raise too_large(path, f"has {int(count[0]):,}" if count else "has too many", limit) from error
     except UnidentifiedImageError:
         if path.suffix.lower() not in (".tif", ".tiff") or "TIFF" not in formats:
             raise
@@ -209,19 +163,10 @@ def _has_pages(path: Path) -> bool:
 
     from mgcap.data.tiff import has_pages
 
-    if _warned_of_frames:
+    if limits.warned_of_frames():
         return False
     with tifffile.TiffFile(path) as file:
         return has_pages(file)
-
-
-def say_first_is_used(path: Path) -> None:
-    """Warn, once in a process, of a file with several images."""
-    global _warned_of_frames
-    if not _warned_of_frames:
-        _warned_of_frames = True
-        sentence = f"{path} holds several images; of it and of other such files the first is used"
-        warnings.warn(FirstFrameWarning(_one_line(sentence)), stacklevel=2)
 
 
 def _decode_with_pillow(image: Image.Image) -> Array:
@@ -250,69 +195,3 @@ def _decode_deep_png(image: Image.Image, path: Path) -> Array:
     described = any(name in data for name in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
     turn = image.getexif().get(274, 1) if described else 1
     return oriented(np.asarray(png_decode(data)), turn)
-
-
-def oriented(array: Array, turn: object) -> Array:
-    """Pixels ``[H, W, ...]`` as they are to be seen, by the number of their EXIF orientation."""
-    if turn in (3, 4, 6, 7):
-        array = array[::-1]
-    if turn in (2, 3, 7, 8):
-        array = array[:, ::-1]
-    return array.swapaxes(0, 1) if turn in (5, 6, 7, 8) else array
-
-
-def rgb_of(array: Array, name: str | Path) -> Array:
-    """Pixels of any depth and number of bands as ``[H, W, 3]``: uint8 as it is, else float32 in [0, 1].
-
-    Args:
-        array: From :func:`decode_image`.
-        name: What to call the image in an error.
-    """
-    if array.ndim == 2:
-        array = array[..., None]
-    if array.ndim != 3 or array.dtype.kind not in "uifb":
-        raise ImageError(f"{name} holds an array of shape {array.shape} and type {array.dtype}, not a picture")
-    array = array[..., : 3 if array.shape[-1] >= 3 else 1]
-    if array.dtype == np.bool_:
-        array = array.astype(np.uint8) * 255
-    if array.dtype != np.uint8:
-        array = _scaled(array, name)
-    return np.ascontiguousarray(array if array.shape[-1] == 3 else np.repeat(array, 3, axis=-1))
-
-
-def _scaled(array: Array, name: str | Path) -> Array:
-    with np.errstate(over="ignore"):  # refused below
-        values = array.astype(np.float32)
-    if array.dtype.kind == "f":
-        finite = np.isfinite(array)
-        if not finite.any():
-            raise ImageError(f"{name} has no finite pixel")
-        np.copyto(values, np.float32(0), where=~finite)
-    low, high = float(values.min()), float(values.max())
-    if max(-low, high) > MAX_VALUE:
-        extreme = high if high > MAX_VALUE else low
-        raise ImageError(f"{name} has pixels of {extreme:.3g}, as mark missing data; set them to NaN or 0")
-    if low < 0 and high <= 0:
-        raise ImageError(
-            f"{name} has no pixel above 0, from {low:.3g} to {high:.3g}; shift its values so that black is 0"
-        )
-    np.clip(values, 0, None, out=values)
-    values /= np.float32(_white(high, array.dtype.kind == "f"))
-    return values
-
-
-def white_of(array: Array) -> float:
-    """The number that stands for white: 255 for bytes, 1 for floats up to 1, else all the used bits set."""
-    if array.dtype == np.uint8:
-        return 255.0
-    if array.dtype == np.bool_:
-        return 1.0
-    floating = array.dtype.kind == "f"
-    finite = array[np.isfinite(array)] if floating else array
-    return _white(max(0.0, float(finite.max())) if finite.size else 0.0, floating)
-
-
-def _white(largest: float, floating: bool) -> float:
-    if floating and largest <= 1:
-        return 1.0
-    return float(2 ** max(8, int(np.ceil(np.log2(largest + 1)))) - 1)

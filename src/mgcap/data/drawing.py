@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from mgcap.typing import Array
+
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
-Array = np.ndarray[Any, Any]
 
 GRASS: tuple[Colour, ...] = ((96, 116, 70), (118, 124, 78), (140, 132, 92), (84, 104, 66), (150, 140, 104))
 SOIL: tuple[Colour, ...] = ((150, 124, 96), (168, 146, 116), (130, 108, 84), (176, 160, 132))

@@ -14,7 +14,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from mgcap.data.decoding import decode_image, rgb_of, white_of
+from mgcap.data.decoding import decode_image
+from mgcap.data.pixels import rgb_of, white_of
 from mgcap.data.stream import Item
 from mgcap.errors import ImageError
 

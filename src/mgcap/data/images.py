@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mgcap.data.decoding import MAX_PIXELS, MIN_SIDE, SUFFIXES, decode_image, is_image, max_pixels, read_rgb, white_of
+from mgcap.data.decoding import MAX_PIXELS, SUFFIXES, decode_image, is_image, max_pixels, read_rgb
+from mgcap.data.limits import MIN_SIDE
+from mgcap.data.pixels import white_of
 
 __all__ = [
     "MAX_PIXELS", "MIN_SIDE", "SUFFIXES", "decode_image", "is_image", "max_pixels", "read_image", "read_rgb",

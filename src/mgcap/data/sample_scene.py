@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from mgcap.archives import read_members
-from mgcap.assets import PipSource, Say, atomic_path, cache_dir, fetch_first, sha256_of
 from mgcap.errors import WeightsError
+from mgcap.persistence.archives import read_members
+from mgcap.persistence.downloads import PipSource, Say, fetch_first
+from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 
 #: The sample image that the package splitraster carries (MIT licence).
 SOURCE = PipSource("splitraster", "0.4.1", "f91e87ee587c6a07649e88c8b5489d767957e33573e1845800b6364b22a8b23e")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mgcap.assets import atomic_path
 from mgcap.data.folders import SceneFolder
 from mgcap.errors import DataError
+from mgcap.persistence.files import atomic_path
 
 
 @dataclass(frozen=True)

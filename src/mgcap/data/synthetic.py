@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mgcap.assets import atomic_path
-from mgcap.data.drawing import Array, Canvas, clouds
+from mgcap.data.drawing import Canvas, clouds
 from mgcap.data.scenes import SCENES
+from mgcap.data.stream import Item
 from mgcap.errors import DataError
+from mgcap.persistence.files import atomic_path
+from mgcap.typing import Array
 
 #: Every class, sorted.
 CLASSES: tuple[str, ...] = tuple(SCENES)
@@ -120,3 +122,8 @@ def write_scenes(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return len(missing)
+
+
+def calibration_scenes() -> list[Item]:
+    """Drawn scenes to calibrate int8 on: no run tests them, and studies of any splits share their features."""
+    return [draw_scene(CLASSES[i % len(CLASSES)], 0, i, 256) for i in range(64)]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tifffile
 
-from mgcap.data.decoding import Array, check_bytes, check_size, oriented, say_first_is_used
+from mgcap.data.limits import check_bytes, check_size, oriented, say_first_is_used
 from mgcap.errors import ImageError
+from mgcap.typing import Array
 
 #: Compressions whose result is as large as the header of the TIFF says: none, LZW, deflate, PackBits, LZMA, Zstandard.
 _PLAIN = (1, 5, 8, 32773, 32946, 34925, 50000)

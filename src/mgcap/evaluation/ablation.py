@@ -7,7 +7,7 @@ backbone no gradient goes through it.
 from __future__ import annotations
 
 from mgcap.config import MGCAPConfig
-from mgcap.training.extraction import rotation_counts
+from mgcap.inference.forward import rotation_counts
 
 #: For each study its title and the settings by label.
 Studies = dict[str, tuple[str, dict[str, MGCAPConfig]]]

@@ -29,17 +29,18 @@ class FinetunedStudy(Study):
                 (folder / FILE).unlink(missing_ok=True)
 
     def _finetuned(self, config: MGCAPConfig, number: int, split: Split, folder: Path) -> Run:
-        c = self.classifier
+        c, r = self.setup, self.runtime
         classifier = SceneClassifier(
             config.preset,
             weights=c.weights,
-            engine=c.engine,
-            device=c.device,
+            descriptor=c.descriptor,
+            engine=r.engine,
+            device=r.device,
             regularisation=c.regularisation,
-            seed=c.seed + number,
-            cache=c.cache,
+            seed=r.seed + number,
+            cache=r.cache,
             finetune=c.finetune,
-            progress=self.progress,
+            progress=r.progress,
             **config.model_dump(include=config.model_fields_set - {"preset", "num_classes"}),
         )
         training, testing = self.folder.subset(split.train), self.folder.subset(split.test)

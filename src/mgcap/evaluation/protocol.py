@@ -15,32 +15,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mgcap.assets import atomic_path
-from mgcap.classifier import SceneClassifier
 from mgcap.config import MGCAPConfig
-from mgcap.data.cache import FeatureCache
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
-from mgcap.data.stream import Item
-from mgcap.data.synthetic import CLASSES, draw_scene
+from mgcap.data.synthetic import calibration_scenes
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import score
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.evaluation.summary import Run, mistakes, summarise
-from mgcap.files import write_json
+from mgcap.inference.calibration import calibration_views, fit_reductions, pca_images
+from mgcap.inference.descriptors import cached_descriptors
+from mgcap.inference.engines import Engine
+from mgcap.inference.extraction import Extractor
+from mgcap.inference.forward import Variant
+from mgcap.inference.preparation import build_model, open_cache, prepare_engine, universal_engine
+from mgcap.inference.universal import universal_for
 from mgcap.model import MGCAP
-from mgcap.progress import Progress, silent
+from mgcap.persistence.files import atomic_path, write_json
 from mgcap.reduction import Reduction
-from mgcap.training.extraction import Extractor, Variant
-from mgcap.training.frozen import cached_descriptors, calibration_views, fit_reductions, pca_images
-from mgcap.training.recipe import Finetune
+from mgcap.training.setup import Setup
 from mgcap.training.softmax import HeadSolver
 from mgcap.training.temperature import fit_temperature
-
-
-def calibration_scenes() -> list[Item]:
-    """Drawn scenes to calibrate int8 on: no run tests them, and studies of any splits share their features."""
-    return [draw_scene(CLASSES[i % len(CLASSES)], 0, i, 256) for i in range(64)]
 
 
 def network_config(configs: Sequence[MGCAPConfig]) -> MGCAPConfig:
@@ -62,12 +57,11 @@ class Study:
     """Runs of one or several configurations on the same splits of a folder.
 
     Args:
-        classifier: Says weights, engine and regularisation, and the configuration if no other is given.
+        setup: How models are trained.
         folder: The images.
         splits: One for each run.
-        out: Where runs and tables go; a study that was begun there goes on.
-        progress: Where to report.
         settings: Configurations by name; they must agree in network and frame.
+        out: Where runs and tables go; a study that was begun there goes on.
 
     Raises:
         DataError: If ``out`` holds another study.
@@ -75,27 +69,26 @@ class Study:
 
     def __init__(
         self,
-        classifier: SceneClassifier,
+        setup: Setup,
         folder: SceneFolder,
         splits: Sequence[Split],
+        settings: dict[str, MGCAPConfig],
         out: Path,
-        progress: Progress = silent,
-        settings: dict[str, MGCAPConfig] | None = None,
     ) -> None:
-        self.classifier, self.folder, self.splits, self.out = classifier, folder, list(splits), out
-        self.progress = progress
-        self.settings = settings or {"run": classifier.configuration(len(folder.classes))}
+        self.setup, self.folder, self.splits, self.out = setup, folder, list(splits), out
+        self.runtime, self.progress, self.settings = setup.runtime, setup.runtime.progress, settings
         self.network = network_config(list(self.settings.values()))
         self.skipped: list[tuple[int, ImageError]] = []
         self.identity: dict[str, Any] = {
             "configuration": {name: config.model_dump(mode="json") for name, config in self.settings.items()},
-            "weights": str(classifier.weights),
-            "engine": classifier.engine,
-            "regularisation": classifier.regularisation,
+            "weights": str(setup.weights),
+            "engine": setup.runtime.engine,
+            "regularisation": setup.regularisation,
+            "descriptor": setup.descriptor,
             **data_marks(folder, splits),
         }
-        if classifier.finetune is not None:
-            self.identity["finetune"] = Finetune.model_validate(classifier.finetune).model_dump(mode="json")
+        if setup.finetune is not None:
+            self.identity["finetune"] = setup.finetune.model_dump(mode="json")
         check_identity(out / "study.json", self.identity, "study")
 
     def run(self) -> dict[str, dict[str, Any]]:
@@ -135,12 +128,16 @@ class Study:
 
     def _compute(self, runs: dict[tuple[str, int], Run]) -> None:
         items = self.folder.paths
-        model, backbone = self.classifier.build_model(self.network)
-        engine = self.classifier.attach_engine(model, lambda: calibration_views(model, calibration_scenes()))
+        model, backbone = build_model(self.network, self.setup.weights, self.runtime)
+        universal = universal_for(model) if self.setup.descriptor == "universal" else None
+        if universal is not None:
+            universal.install(model)
+            engine = universal_engine(universal, model, self.runtime)
+        else:
+            engine = prepare_engine(model, self.runtime, lambda: calibration_views(model, calibration_scenes()))
         self.progress.say(f"engine: {engine.name}")
-        variants, number_of = self._variants(model)
-        cache = FeatureCache(memory=not self.classifier.cache, say=self.progress.say)
-        extractor = Extractor(model, engine.mark, cache, variants)
+        variants, number_of = self._variants(model, engine, universal is not None)
+        extractor = Extractor(model, engine, open_cache(self.runtime), variants)
         with self.progress("Extracting features", len(items)) as step:
             keys = extractor.fill(items, lambda i, error: self.skipped.append((i, error)), step)
         kept = [i for i, key in enumerate(keys) if key]
@@ -171,7 +168,7 @@ class Study:
         self._table(runs)
         self.progress.say(f"{name} {number}: {run['accuracy']:.2f} %")
 
-    def _variants(self, model: MGCAP) -> tuple[list[Variant], dict[tuple[str, int], int]]:
+    def _variants(self, model: MGCAP, engine: Engine, fixed: bool) -> tuple[list[Variant], dict[tuple[str, int], int]]:
         """What the pass keeps, and the number of the variant for each kind of matrix and run."""
         counts: dict[str, set[int]] = {}
         configs: dict[str, MGCAPConfig] = {}
@@ -186,12 +183,13 @@ class Study:
         for fields, config in configs.items():
             kept = tuple(sorted(counts[fields]))
             activates = config.activated and not self.network.activated
-            if config.reduction == "pca" and activates not in fitted:
+            fits = config.reduction == "pca" and not fixed
+            if fits and activates not in fitted:
                 with self.progress("Fitting PCA", pca_images(groups)) as step:
                     fitted[activates] = fit_reductions(
-                        model, self.folder.paths, groups, self.classifier.seed, step, activates
+                        model, engine, self.folder.paths, groups, self.runtime.seed, step, activates
                     )
-            own = fitted[activates] if config.reduction == "pca" else [model.reduction]
+            own = fitted[activates] if fits else [model.reduction]
             first = len(variants)
             variants += [Variant(config, reduction, kept) for reduction in own]
             for number in range(len(self.splits)):
@@ -206,8 +204,8 @@ class Study:
         lost = set(range(len(self.folder.classes))) - {self.folder.targets[i] for i in train}
         if lost:
             raise DataError(f"no training image of class '{self.folder.classes[min(lost)]}' could be read")
-        strengths = self.classifier.strengths()
-        solution = solver.solve([place[i] for i in train], strengths, seed=self.classifier.seed)
+        strengths = self.setup.strengths()
+        solution = solver.solve([place[i] for i in train], strengths, seed=self.runtime.seed)
         rows = [place[i] for i in train]
         temperature = (
             fit_temperature(solution.cv_logits, solver.targets[rows]) if solution.cv_logits is not None else 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +15,9 @@ from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import to_tensor
 from mgcap.explain.orientation import circular_variance, dominant_orientation, sharpness, turned_orientation
 from mgcap.explain.scan import Scan
-from mgcap.progress import Progress, silent
+from mgcap.runtime import Progress, silent
+from mgcap.typing import Array
 from mgcap.views import sample_views
-
-Array = np.ndarray[Any, Any]
 
 #: Side of the pictures that are averaged, in pixels.
 SIDE = 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,15 +15,15 @@ from mgcap.errors import DataError, unknown_class
 from mgcap.explain.geometry import Box, crop_box, to_image_frame
 from mgcap.explain.heat import METHODS, feature_gradients, heat_map
 from mgcap.head import likeliest
+from mgcap.inference.engines import Engine
 from mgcap.model import MGCAP, SAMPLED_VIEWS
 from mgcap.pooling import count_votes
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mgcap.classifier import SceneClassifier
-
-Array = np.ndarray[Any, Any]
 
 
 #: Longer side in pixels of the frame that heat maps are made in.
@@ -80,13 +80,13 @@ class Explanation:
 
 
 @torch.no_grad()
-def all_features(model: MGCAP, image: Tensor) -> list[Tensor]:
+def all_features(model: MGCAP, engine: Engine | None, image: Tensor) -> list[Tensor]:
     """Local features of every view of one image ``[1, 3, H, W]``: for each granularity ``[R, C, N]``."""
     found = []
     angles = model.config.angles
     for g in range(len(model.config.granularities)):
         parts = [
-            model.features_at(image, g, angles[start : start + SAMPLED_VIEWS])[0]
+            model.features_at(image, g, angles[start : start + SAMPLED_VIEWS], engine)[0]
             for start in range(0, len(angles), SAMPLED_VIEWS)
         ]
         found.append(torch.cat(parts).float())
@@ -122,7 +122,7 @@ def explain_image(
     classes = tuple(str(name) for name in classifier.classes_)
     image = _not_too_large(to_tensor(item)[None]).to(model.mean.device)
     height, width = image.shape[-2:]
-    features = all_features(model, image)
+    features = all_features(model, classifier.engine_, image)
     chosen = None if target is None else class_index(classes, target)
     against = None if contrast is None else class_index(classes, contrast)
     if chosen is not None and chosen == against:
@@ -148,25 +148,7 @@ def explain_image(
     ratios = [config.field_of_view * g for g in config.granularities]
     views = torch.cat([model.views_at(image, g, [angle])[0] for g, angle in enumerate(angles)])
     views = (views * model.std + model.mean).clamp(0, 1)
-    view_heat: dict[str, Array] = {}
-    granularity_heat: dict[str, Array] = {}
-    fused: dict[str, Array] = {}
-    for method in METHODS:
-        on_view, on_image = [], []
-        for g, ratio in enumerate(ratios):
-            maps = heat_map(method, features[g], gradients[g])  # [R, h', w']
-            on_view.append(_enlarged(maps[int(best[g])], config.size))
-            both = torch.stack((maps, torch.ones_like(maps)), dim=1)  # the second tells how many views look at a pixel
-            back = [
-                to_image_frame(pair, angle, ratio, config.frame, height, width)
-                for pair, angle in zip(both, config.angles, strict=True)
-            ]
-            on_image.append(torch.stack(back).sum(0))
-        pixels = torch.stack(on_image)  # [S, 2, H, W]
-        view_heat[method] = _normalised(torch.stack(on_view))
-        granularity_heat[method] = _normalised(pixels[:, 0] / pixels[:, 1].clamp_min(1))
-        total = pixels.sum(0)
-        fused[method] = _normalised(total[0] / total[1].clamp_min(1))
+    heat = _heat_maps(model, features, gradients, best, (height, width))
     return Explanation(
         image=image[0].permute(1, 2, 0).cpu().numpy(),
         classes=classes,
@@ -179,10 +161,37 @@ def explain_image(
         angles=np.array(angles),
         votes=(votes / votes.sum(-1, keepdim=True)).cpu().numpy(),
         views=views.permute(0, 2, 3, 1).cpu().numpy(),
-        view_heat=view_heat,
-        granularity_heat=granularity_heat,
-        heat=fused,
+        view_heat={method: found[0] for method, found in heat.items()},
+        granularity_heat={method: found[1] for method, found in heat.items()},
+        heat={method: found[2] for method, found in heat.items()},
     )
+
+
+def _heat_maps(
+    model: MGCAP, features: Sequence[Tensor], gradients: Sequence[Tensor], best: Tensor, shape: tuple[int, int]
+) -> dict[str, tuple[Array, Array, Array]]:
+    """By method: on the canonical views, what each granularity adds in the image's frame, and all together."""
+    config = model.config
+    found = {}
+    for method in METHODS:
+        on_view, on_image = [], []
+        for g, granularity in enumerate(config.granularities):
+            maps = heat_map(method, features[g], gradients[g])  # [R, h', w']
+            on_view.append(_enlarged(maps[int(best[g])], config.size))
+            both = torch.stack((maps, torch.ones_like(maps)), dim=1)  # the second tells how many views look at a pixel
+            back = [
+                to_image_frame(pair, angle, config.field_of_view * granularity, config.frame, *shape)
+                for pair, angle in zip(both, config.angles, strict=True)
+            ]
+            on_image.append(torch.stack(back).sum(0))
+        pixels = torch.stack(on_image)  # [S, 2, H, W]
+        total = pixels.sum(0)
+        found[method] = (
+            _normalised(torch.stack(on_view)),
+            _normalised(pixels[:, 0] / pixels[:, 1].clamp_min(1)),
+            _normalised(total[0] / total[1].clamp_min(1)),
+        )
+    return found
 
 
 def _not_too_large(image: Tensor) -> Tensor:

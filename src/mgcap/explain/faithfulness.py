@@ -18,15 +18,15 @@ from torch import Tensor
 
 from mgcap.explain.explanation import explain_image
 from mgcap.explain.heat import METHODS
-from mgcap.model import MGCAP
-from mgcap.progress import Progress, silent
-from mgcap.training.frozen import stream_descriptors
+from mgcap.inference.descriptors import stream_answers
+from mgcap.inference.preparation import build_model, prepare_engine
+from mgcap.runtime import Progress, Runtime, silent
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.data.stream import Item
 
-Array = np.ndarray[Any, Any]
 Row = dict[str, Any]
 
 #: Steps from nothing to everything.
@@ -114,7 +114,7 @@ def measure(
             soft = blurred(image)
             for name, heat in maps.items():
                 versions = [*altered(image, heat, grey), *altered(soft, heat, image)]
-                curve = probabilities(classifier.model_, versions)[:, target]
+                curve = probabilities(classifier, versions)[:, target]
                 curves = {"deletion": curve[: STEPS + 1], "insertion": curve[STEPS + 1 :]}
                 rows.append({"image": number, "map": name} | {kind: area(own) for kind, own in curves.items()})
                 kept = sums.setdefault(name, {kind: np.zeros(STEPS + 1) for kind in curves})
@@ -124,10 +124,10 @@ def measure(
     return rows, sums
 
 
-def probabilities(model: MGCAP, images: Sequence[Tensor]) -> Array:
+def probabilities(classifier: SceneClassifier, images: Sequence[Tensor]) -> Array:
     """``[n, K]`` of images that can be read, without a word."""
-    found = [model.head(rows).double().softmax(1) for _, rows in stream_descriptors(model, images, lambda i, e: None)]
-    array: Array = torch.cat(found).cpu().numpy()
+    answers = stream_answers(classifier.model_, classifier.engine_, images, lambda i, e: None)
+    array: Array = torch.cat([found.probabilities for _, found in answers]).cpu().numpy()
     return array
 
 
@@ -146,10 +146,10 @@ def randomised_weights(classifier: SceneClassifier, items: Sequence[Item], seed:
     A map that stays the same shows the image and not the model.
     """
     other = copy.copy(classifier)
-    torch.manual_seed(seed)
-    strange_model = MGCAP(classifier.model_.config).eval().requires_grad_(False).to(classifier.model_.mean.device)
+    runtime = Runtime(seed=seed, device=str(classifier.model_.mean.device))
+    strange_model, _ = build_model(classifier.model_.config, "random", runtime)
     strange_model.reduction = classifier.model_.reduction
-    other.model_ = strange_model
+    other.model_, other.engine_ = strange_model, prepare_engine(strange_model, Runtime("torch"), None)
     found: dict[str, list[float]] = {method: [] for method in METHODS}
     for item in items:
         own = explain_image(classifier, item)

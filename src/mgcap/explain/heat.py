@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mgcap import pooling
-from mgcap.model import MGCAP, describe, embed_features
+from mgcap.inference.forward import answer, see
+from mgcap.model import MGCAP
 
 METHODS = ("gradcam", "gradcam++", "local")
 
@@ -52,21 +52,6 @@ _MAPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def logits_from_features(model: MGCAP, features: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The rest of the model for one image: logits ``[K]`` and the winners ``[S, D, D]`` of the maximum.
-
-    Args:
-        model: Fitted.
-        features: For each granularity ``[R, C, N]``.
-    """
-    config = model.config
-    matrices = [embed_features(own, config, model.reduction) for own in features]
-    found = [pooling.canonical_max(own) for own in matrices]
-    pooled = [best for best, _ in found] if config.rotation_pooling == "max" else [own.mean(0) for own in matrices]
-    descriptor = describe(torch.stack(pooled)[None], config)
-    return model.head(descriptor)[0], torch.stack([winner for _, winner in found])
-
-
 def feature_gradients(
     model: MGCAP, features: Sequence[Tensor], score: Callable[[Tensor], Tensor]
 ) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -82,9 +67,11 @@ def feature_gradients(
     """
     with torch.enable_grad():
         leaves = [own.detach().clone().float().requires_grad_(True) for own in features]
-        logits, winners = logits_from_features(model, leaves)
+        seen = see(model, [[own[None]] for own in leaves], winners=True)
+        logits = answer(model, seen).logits[0]
         gradients = torch.autograd.grad(score(logits), leaves)
-    return list(gradients), logits.detach(), winners
+    assert seen.winners is not None
+    return list(gradients), logits.detach(), seen.winners[0]
 
 
 def heat_map(method: str, features: Tensor, gradient: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mgcap.data.cache import content_key
 from mgcap.errors import ImageError
 from mgcap.explain.explanation import Explanation, class_index, explain_image
 from mgcap.explain.scan import model_mark
-from mgcap.files import write_json
-from mgcap.progress import Progress, silent
+from mgcap.persistence.cache import content_key
+from mgcap.persistence.files import write_json
 from mgcap.report.charts import save_figure
 from mgcap.report.page import picture_uri, write_gallery
+from mgcap.runtime import Progress, silent
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import colorsys
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 
 def nearest(queries: Array, descriptors: Array, count: int) -> tuple[Array, Array]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 
 def dominant_orientation(image: Array) -> tuple[float, float]:

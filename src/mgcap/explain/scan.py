@@ -7,26 +7,26 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from mgcap.assets import atomic_path
-from mgcap.data.cache import content_key
+from mgcap.backbones.pretrained import state_hash
 from mgcap.data.stream import Item, OnError, image_batches
-from mgcap.engines.pipeline import images_together, local_features
-from mgcap.model import MGCAP, describe, embed_features
-from mgcap.pooling import canonical_max, count_votes
-from mgcap.progress import Progress, silent
-from mgcap.weights import state_hash
+from mgcap.inference.forward import answer, walk
+from mgcap.inference.pipeline import images_together, stream_features
+from mgcap.model import MGCAP
+from mgcap.persistence.cache import content_key
+from mgcap.persistence.files import atomic_path
+from mgcap.runtime import Progress, silent
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
 
-Array = np.ndarray[Any, Any]
 
 #: Images that are kept together on disk.
 CHUNK = 32
@@ -117,22 +117,15 @@ def _look(classifier: SceneClassifier, items: Sequence[Item], on_error: OnError,
     batches = image_batches(
         items, images_together(config.rotations, model.mean.device.type), lambda i, e: on_error(offset + i, e)
     )
-    running: dict[int, list[list[torch.Tensor]]] = {}
-    for piece in local_features(model, batches):
-        for index, features in zip(piece.indices, piece.features, strict=True):
-            own = running.setdefault(index, [[] for _ in config.granularities])
-            own[piece.granularity].append(features)
-            if piece.last:
-                matrices = [embed_features(torch.cat(p), config, model.reduction) for p in running.pop(index)]
-                winners = torch.stack([canonical_max(m)[1] for m in matrices])
-                pool = torch.amax if config.rotation_pooling == "max" else torch.mean
-                descriptor = describe(torch.stack([pool(m, 0) for m in matrices])[None], config)
-                votes = count_votes(winners, config.rotations).float()
-                rows["index"].append(np.array(index))
-                rows["angles"].append(np.array([config.angles[int(r)] for r in votes.argmax(-1)], np.float32))
-                rows["votes"].append((votes / votes.sum(-1, keepdim=True)).cpu().numpy())
-                rows["probabilities"].append(model.head(descriptor)[0].double().softmax(0).cpu().numpy())
-                rows["descriptors"].append(descriptor[0].half().cpu().numpy())
+    for index, seen in walk(model, stream_features(model, batches, classifier.engine_), winners=True):
+        found = answer(model, seen)
+        assert found.votes is not None
+        votes = found.votes[0].float()
+        rows["index"].append(np.array(index))
+        rows["angles"].append(np.array([config.angles[int(r)] for r in votes.argmax(-1)], np.float32))
+        rows["votes"].append((votes / votes.sum(-1, keepdim=True)).cpu().numpy())
+        rows["probabilities"].append(found.probabilities[0].cpu().numpy())
+        rows["descriptors"].append(found.descriptors[0].half().cpu().numpy())
     if not rows["index"]:
         shapes = {
             "index": (0,),

@@ -16,10 +16,10 @@ from mgcap.explain.dataset import ClassPose, class_poses, confused_pairs, pose
 from mgcap.explain.figures import rose
 from mgcap.explain.neighbours import class_colours, nearest, plane
 from mgcap.explain.scan import Scan
-from mgcap.files import write_rows
-from mgcap.progress import Progress, silent
+from mgcap.persistence.files import write_rows
 from mgcap.report.charts import COLOURS, new_figure
 from mgcap.report.page import picture_uri, thumbnail
+from mgcap.runtime import Progress, silent
 
 Section = dict[str, Any]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from mgcap.engines.probe import available_cores
 from mgcap.errors import MgcapError
 from mgcap.geo.mapping import Workers, load_for
 from mgcap.geo.plan import Plan
 from mgcap.geo.tiles import Answers, answer_chunk
+from mgcap.inference.engines.probe import available_cores
 
 #: How often a chunk is tried again after an error; chunks of a lost worker go to the others.
 RETRIES = 3
@@ -22,7 +22,7 @@ def answer_remote(plan: dict[str, Any], chunk: int) -> dict[str, Any]:
     """Compute a chunk on a worker."""
     wanted = Plan.model_validate(plan)
     classifier = load_for(wanted.model, wanted.model_digest, wanted.engine)
-    return answer_chunk(classifier.model_, wanted, chunk)._asdict()
+    return answer_chunk(classifier.model_, classifier.engine_, wanted, chunk)._asdict()
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.errors import RasterError
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from pyproj import CRS, Transformer
     from rasterio.io import DatasetReader
 
-Array = np.ndarray[Any, Any]
 
 #: Sides of a pixel in metres between which it can be an image of the ground.
 SMALLEST, LARGEST = 1e-4, 1e6

@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.assets import atomic_path, sha256_of
 from mgcap.errors import RasterError
-from mgcap.files import write_json
 from mgcap.geo.opening import ignored_place, is_virtual, open_raster
 from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
 from mgcap.geo.plan import Plan, make_plan, same_work
 from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
 from mgcap.geo.tiles import Answers, answer_chunk
 from mgcap.geo.votes import ClassMap, count_cells
-from mgcap.models import find_model
-from mgcap.progress import Progress, silent
+from mgcap.persistence.files import atomic_path, sha256_of, write_json
+from mgcap.persistence.shipped import find_model
+from mgcap.runtime import Progress, silent
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
 
-Array = np.ndarray[Any, Any]
 
 #: Computes chunks of a plan, in any order, and gives each as it is done.
 Workers = Callable[[Plan, Sequence[int]], Iterable[tuple[int, Answers]]]
@@ -69,7 +68,7 @@ def compute_here(classifier: SceneClassifier) -> Workers:
 
     def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
         for chunk in chunks:
-            yield chunk, answer_chunk(classifier.model_, plan, chunk)
+            yield chunk, answer_chunk(classifier.model_, classifier.engine_, plan, chunk)
 
     return work
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.data.decoding import MIN_SIDE
+from mgcap.data.limits import MIN_SIDE
 from mgcap.errors import RasterError
 
 if TYPE_CHECKING:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 import numpy as np
 
-from mgcap.assets import atomic_path
-from mgcap.files import write_rows
 from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.grid import Grid
 from mgcap.geo.opening import open_raster, reading
@@ -19,11 +17,12 @@ from mgcap.geo.plan import Plan
 from mgcap.geo.polygons import Place, cell_areas
 from mgcap.geo.raster import read_window
 from mgcap.geo.votes import ClassMap
+from mgcap.persistence.files import atomic_path, write_rows
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = np.ndarray[Any, Any]
 
 #: Longer side of the quick look's image in pixels.
 QUICK_LOOK = 1600

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from mgcap.data.decoding import MIN_SIDE, max_pixels
+from mgcap.data.decoding import max_pixels
 from mgcap.data.imagery import Imagery
+from mgcap.data.limits import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.errors import RasterError
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
 
     from mgcap.data.imagery import Imagery
 
-Array = np.ndarray[Any, Any]
 
 #: Pixels that are looked at to judge the values of a raster.
 SAMPLE_SIDE = 1024

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgcap.geo.earth import has_straight_degrees, in_degrees, on_earth, wide_ones, with_points
-
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 #: Digits of coordinates, more where cells are small: about a millimetre.
 DIGITS = 8

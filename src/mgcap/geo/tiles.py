@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mgcap.engines.pipeline import images_together, local_features, prefetch
 from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
 from mgcap.geo.raster import read_window
-from mgcap.pooling import canonical_max, count_votes
+from mgcap.inference.forward import answer, walk
+from mgcap.inference.pipeline import images_together, prefetch, stream_features
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
+    from mgcap.inference.engines import Engine
     from mgcap.model import MGCAP
-
-Array = np.ndarray[Any, Any]
 
 
 class Answers(NamedTuple):
@@ -30,26 +30,18 @@ class Answers(NamedTuple):
 
 
 @torch.inference_mode()
-def classify(model: MGCAP, batches: Iterator[tuple[list[int], Tensor]]) -> Iterator[tuple[list[int], Array, Array]]:
-    """Probabilities and canonical angles of batches of images: ``(indices, [B, K], [B])``, one pass for both."""
-    rotations = model.config.rotations
-    parts: dict[int, list[Tensor]] = {}  # by granularity, the matrices [B, r, D, D] of this batch
-    for piece in local_features(model, batches):
-        parts.setdefault(piece.granularity, []).append(model.embed(piece.features))
-        if not piece.last:
-            continue
-        matrices = [torch.cat(own, dim=1) for _, own in sorted(parts.items())]
-        parts = {}
-        pooled, winners = (list(part) for part in zip(*map(canonical_max, matrices), strict=True))
-        if model.config.rotation_pooling != "max":
-            pooled = [own.mean(1) for own in matrices]
-        votes = count_votes(torch.stack(winners, 1), rotations).sum(1)
-        logits = [model.head(model.descriptor_of(row[None]))[0] for row in torch.stack(pooled, 1)]  # each by itself
-        angles = np.array(model.config.angles, np.float32)[votes.argmax(-1).cpu().numpy()]
-        yield piece.indices, torch.stack(logits).double().softmax(1).float().cpu().numpy(), angles
+def classify(
+    model: MGCAP, engine: Engine | None, batches: Iterator[tuple[list[int], Tensor]]
+) -> Iterator[tuple[int, Array, float]]:
+    """Number, probabilities ``[K]`` and canonical angle of each image; one pass for both."""
+    for index, seen in walk(model, stream_features(model, batches, engine), winners=True):
+        found = answer(model, seen)
+        assert found.votes is not None
+        angle = model.config.angles[int(found.votes[0].sum(0).argmax())]
+        yield index, found.probabilities[0].float().cpu().numpy(), angle
 
 
-def answer_chunk(model: MGCAP, plan: Plan, chunk: int) -> Answers:
+def answer_chunk(model: MGCAP, engine: Engine | None, plan: Plan, chunk: int) -> Answers:
     """Read and classify the tiles of a chunk. The same chunk gives the same numbers on one thread or many."""
     tiles = plan.tiles(chunk)
     k = plan.cells_in_tile
@@ -81,8 +73,8 @@ def answer_chunk(model: MGCAP, plan: Plan, chunk: int) -> Answers:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums over several threads depend on their number
     try:
-        for indices, probabilities, angles in classify(model, prefetch(batches())):
-            answers.probabilities[indices], answers.angles[indices] = probabilities, angles
+        for number, probabilities, angle in classify(model, engine, prefetch(batches())):
+            answers.probabilities[number], answers.angles[number] = probabilities, angle
     finally:
         torch.set_num_threads(threads)
     return answers

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from mgcap.geo.plan import Plan
 from mgcap.geo.tiles import Answers
-
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.assets import atomic_path
+from mgcap.persistence.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

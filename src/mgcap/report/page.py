@@ -12,9 +12,9 @@ from typing import Any
 import jinja2
 from PIL import Image
 
-from mgcap.assets import atomic_path
 from mgcap.data.images import read_image
 from mgcap.errors import ImageError
+from mgcap.persistence.files import atomic_path
 
 #: Images in a report, and their side in pixels.
 THUMBNAILS, THUMBNAIL_SIDE = 400, 128

@@ -9,12 +9,12 @@ import numpy as np
 from mgcap.explain.explanation import Explanation
 from mgcap.head import likeliest
 from mgcap.report.page import pixels_uri
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.geo.mapping import Mapped
 
-Array = np.ndarray[Any, Any]
 
 #: Longer side of pictures in answers, in pixels.
 PICTURE_SIDE, MAP_SIDE = 512, 1400

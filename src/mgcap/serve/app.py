@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from mgcap._version import __version__
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import MgcapError
-from mgcap.models import model_card
+from mgcap.persistence.shipped import model_card
 from mgcap.serve import answers
 from mgcap.serve.compute import answer_of
 from mgcap.serve.guard import Guard

@@ -14,9 +14,9 @@ import numpy as np
 
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import ImageError
+from mgcap.typing import Array
 
 T = TypeVar("T")
-Array = np.ndarray[Any, Any]
 
 #: Images that are classified together.
 BATCH = 8

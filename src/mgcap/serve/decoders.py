@@ -15,8 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from mgcap.serve.refusals import Refusal
-
-Array = np.ndarray[Any, Any]
+from mgcap.typing import Array
 
 #: Children, and what each may take beyond its start.
 CHILDREN, MEGABYTES = 2, 1200

@@ -39,11 +39,11 @@ class MapJob:
     def _in_turn(self, plan: Any, chunks: Sequence[int]) -> Iterator[Any]:
         from mgcap.geo.tiles import answer_chunk
 
-        own = self.service.models[self.model].model_
+        own = self.service.models[self.model]
         for chunk in chunks:
             if self.gone.is_set():
                 raise ConnectionAbortedError
-            yield chunk, self.service.compute.run(partial(answer_chunk, own, plan, chunk)).result()
+            yield chunk, self.service.compute.run(partial(answer_chunk, own.model_, own.engine_, plan, chunk)).result()
 
     def run(self, raster: Path) -> dict[str, Any]:
         """Make the map, on a thread of its own."""

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import MgcapError
-from mgcap.models import find_model
-from mgcap.progress import silent
+from mgcap.persistence.shipped import find_model
+from mgcap.runtime import silent
 from mgcap.serve.budget import Budget
 from mgcap.serve.compute import Compute
 from mgcap.serve.decoders import CHILDREN, Decoders

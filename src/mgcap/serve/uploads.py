@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import UploadFile
 
 from mgcap.serve.decoders import LargeImageError
 from mgcap.serve.refusals import Refusal
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.serve.service import Service
 
-Array = np.ndarray[Any, Any]
 
 #: First bytes of the kinds of files that are taken, with the suffix we give them and Pillow's name.
 _KINDS = (

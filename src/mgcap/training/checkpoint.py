@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mgcap.assets import atomic_path
 from mgcap.errors import DataError
+from mgcap.persistence.files import atomic_path
 
 #: The name of the file in the folder of a run.
 FILE = "checkpoint.safetensors"

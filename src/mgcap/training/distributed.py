@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mgcap.engines.probe import bf16_works
 from mgcap.errors import MgcapError
+from mgcap.inference.engines.probe import bf16_works
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mgcap.data.augmentation import augment, mix
-from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item, to_tensor
 from mgcap.model import MGCAP
-from mgcap.progress import Progress
+from mgcap.persistence.cache import FeatureCache
+from mgcap.runtime import Progress
 from mgcap.training.distributed import own_part, processes, wait_for_all
 from mgcap.training.gradient_cache import Autocast, SampledViews, Trunk, Views
 from mgcap.training.kept_views import ViewKeeper

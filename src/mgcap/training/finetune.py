@@ -18,13 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.data.cache import FeatureCache
 from mgcap.data.stream import Item
-from mgcap.engines.pipeline import prefetch
-from mgcap.engines.torch import keep_freed_memory
-from mgcap.files import write_rows
+from mgcap.inference.engines.torch import keep_freed_memory
+from mgcap.inference.pipeline import prefetch
 from mgcap.model import MGCAP
-from mgcap.progress import Progress, silent
+from mgcap.persistence.cache import FeatureCache
+from mgcap.persistence.files import write_rows
+from mgcap.runtime import Progress, silent
 from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
 from mgcap.training.distributed import Exchange, own_part, rank, total
 from mgcap.training.feed import Feed

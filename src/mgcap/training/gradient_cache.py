@@ -17,8 +17,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from mgcap import pooling
 from mgcap.backbones import split_backbone
+from mgcap.inference.forward import answer, see
 from mgcap.model import MGCAP
 
 #: The part of the free memory that activations may take, and the most of it on a CPU, where more does not help.
@@ -172,10 +172,7 @@ def _features(views: Views, trunk: Trunk, chunk: int, autocast: Autocast, choice
 
 
 def _logits(model: MGCAP, features: Sequence[Tensor]) -> Tensor:
-    pool = pooling.running_max if model.config.rotation_pooling == "max" else pooling.running_mean
-    pooled = torch.stack([pool([model.embed(own)]) for own in features], dim=1)
-    logits: Tensor = model.head(model.descriptor_of(pooled))
-    return logits
+    return answer(model, see(model, [[own] for own in features])).logits
 
 
 @torch.no_grad()

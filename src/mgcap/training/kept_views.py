@@ -8,13 +8,13 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from mgcap.data.cache import FeatureCache, RowStore, content_key
+from mgcap.backbones.pretrained import state_hash
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
 from mgcap.model import MGCAP
+from mgcap.persistence.cache import FeatureCache, RowStore, content_key
 from mgcap.training.gradient_cache import Autocast, KeptViews, SampledViews, Trunk
 from mgcap.training.recipe import Finetune
-from mgcap.weights import state_hash
 
 #: Images in one chunk of the cache: each may take several megabytes.
 CHUNK = 4

@@ -12,27 +12,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mgcap.data.cache import FeatureCache, content_key
 from mgcap.data.splits import make_split
 from mgcap.data.stream import Item, to_tensor
-from mgcap.engines import Engine
 from mgcap.errors import DataError, ImageError, MgcapError
+from mgcap.inference.calibration import calibration_views, fit_reductions, pca_images
+from mgcap.inference.engines import Engine
+from mgcap.inference.extraction import Extractor
+from mgcap.inference.preparation import open_cache, prepare_engine, universal_engine
+from mgcap.inference.universal import UniversalDescriptor, universal_for
 from mgcap.model import MGCAP
+from mgcap.persistence.cache import content_key
 from mgcap.training.checkpoint import FILE, read_checkpoint
 from mgcap.training.distributed import open_fabric, processes, rank, share
-from mgcap.training.extraction import Extractor
 from mgcap.training.finetune import Course, Finetuner
-from mgcap.training.frozen import calibration_views, fit_reductions, pca_images, shared_descriptors
 from mgcap.training.gradient_cache import Trunk
 from mgcap.training.recipe import Finetune
+from mgcap.training.setup import Setup
 from mgcap.training.sgd_head import train_head
+from mgcap.training.shared import shared_descriptors
 from mgcap.training.softmax import HeadSolver
 from mgcap.training.temperature import cool
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-    from mgcap.classifier import SceneClassifier
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Outcome:
     kept: list[int]  #: images that could be read
     skipped: list[tuple[int, ImageError]]
     engine: Engine
+    universal: UniversalDescriptor | None = None  #: whose axes were taken
     regularisation: float | None = None
     cv_accuracy: float | None = None
     held_out: Tensor | None = None  #: probabilities of images that were held out
@@ -62,29 +65,44 @@ class Outcome:
     temperature: float | None = None  #: by which the head was cooled
 
 
-def frozen_stage(
-    classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune | None = None
-) -> Outcome:
-    """Fit reduction and head to features of the frozen backbone; several processes share the work.
+def prepare_descriptor(setup: Setup, model: MGCAP, items: Sequence[Item]) -> tuple[Engine, UniversalDescriptor | None]:
+    """Give a model its engine and, if it has a PCA, its axes: those that ship with the package, or its own.
 
     Args:
-        classifier: Says engine, seed, regularisation and whether to keep features.
-        model: Gets reduction and head.
-        data: The training images.
-        recipe: If fine-tuning follows: how its first stage trains the head.
+        setup: How to train.
+        model: Its backbones have their weights.
+        items: The training images; every process has the same.
     """
-    progress, items = classifier.progress, data.items
-    engine = classifier.attach_engine(model, lambda: calibration_views(model, items, classifier.seed))
+    runtime = setup.runtime
+    universal = universal_for(model) if setup.descriptor == "universal" else None
+    if universal is not None:
+        universal.install(model)
+        return universal_engine(universal, model, runtime), universal
+    engine = prepare_engine(model, runtime, lambda: calibration_views(model, items, runtime.seed))
     if model.config.reduction == "pca":
         everything = range(len(items))
         if rank() == 0:
-            with progress("Fitting PCA", pca_images([everything])) as step:
-                (fitted,) = fit_reductions(model, items, [everything], classifier.seed, step)
+            with runtime.progress("Fitting PCA", pca_images([everything])) as step:
+                (fitted,) = fit_reductions(model, engine, items, [everything], runtime.seed, step)
             model.reduction.load_state_dict(fitted.state_dict())
         share([model.reduction.basis, model.reduction.mean])
         model.reduction.fitted.fill_(True)
+    return engine, None
+
+
+def frozen_stage(setup: Setup, model: MGCAP, data: TrainingSet) -> Outcome:
+    """Fit reduction and head to features of the frozen backbone; several processes share the work.
+
+    Args:
+        setup: How to train; if fine-tuning follows, its recipe says how the head is trained.
+        model: Gets reduction and head.
+        data: The training images.
+    """
+    runtime, items = setup.runtime, data.items
+    progress = runtime.progress
+    engine, universal = prepare_descriptor(setup, model, items)
     skipped: list[tuple[int, ImageError]] = []
-    extractor = Extractor(model, engine.mark, FeatureCache(memory=not classifier.cache, say=progress.say))
+    extractor = Extractor(model, engine, open_cache(runtime))
     with progress("Extracting features", len(items)) as step:
         rows, kept = shared_descriptors(extractor, items, lambda i, error: skipped.append((i, error)), step)
     told = {i for i, _ in skipped} | set(kept)
@@ -95,30 +113,25 @@ def frozen_stage(
     lost = sorted(set(range(len(data.classes))) - set(targets))
     if lost:
         raise DataError(f"no image of class '{data.classes[lost[0]]}' could be read: {skipped[0][1]}")
-    outcome = Outcome(kept, skipped, engine)
+    outcome = Outcome(kept, skipped, engine, universal)
     if rows is not None:
-        _solve_head(classifier, model, rows, targets, data.classes, recipe, outcome)
+        _solve_head(setup, model, rows, targets, data.classes, outcome)
     share([model.head.weight, model.head.bias])
     return outcome
 
 
 def _solve_head(
-    classifier: SceneClassifier,
-    model: MGCAP,
-    rows: Tensor,
-    targets: list[int],
-    classes: Sequence[str],
-    recipe: Finetune | None,
-    outcome: Outcome,
+    setup: Setup, model: MGCAP, rows: Tensor, targets: list[int], classes: Sequence[str], outcome: Outcome
 ) -> None:
+    recipe, seed, progress = setup.finetune, setup.runtime.seed, setup.runtime.progress
     if recipe is not None and recipe.head == "sgd":
-        with classifier.progress("Training the head", recipe.head_epochs) as step:
+        with progress("Training the head", recipe.head_epochs) as step:
             weights = recipe.weights_of(classes, targets)
-            weight, bias = train_head(rows, targets, weights, recipe, model.side, classifier.seed, step)
+            weight, bias = train_head(rows, targets, weights, recipe, model.side, seed, step)
     else:
-        with classifier.progress("Solving the head", None):
+        with progress("Solving the head", None):
             solver = HeadSolver(rows, targets, len(classes))
-            solution = solver.solve(None, classifier.strengths(), seed=classifier.seed)
+            solution = solver.solve(None, setup.strengths(), seed=seed)
             head = solver.head(solution)
         weight, bias = head.weight, head.bias
         outcome.regularisation = head.regularisation
@@ -131,42 +144,44 @@ def _solve_head(
 
 
 def both_stages(
-    classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune, folder: Path | None, resume: bool
+    setup: Setup, model: MGCAP, data: TrainingSet, folder: Path | None = None, resume: bool = False
 ) -> Outcome:
     """The head on frozen features, then everything.
 
     Args:
-        classifier: See :func:`frozen_stage`.
+        setup: How; with a recipe for fine-tuning.
         model: Is trained in place.
         data: The training images.
-        recipe: How.
         folder: For checkpoint and logs.
         resume: Go on from the checkpoint in ``folder``, if there is one.
     """
+    recipe, runtime = setup.finetune, setup.runtime
+    assert recipe is not None
     try:
         Trunk.of(model, recipe.train_from)
     except ValueError as error:
         raise DataError(f"--train-from: {error}") from error
     if recipe.granularities_a_step and not model.config.share_granularities:
         raise DataError("granularities_a_step: needs share_granularities=True, one network for all granularities")
-    notes: dict[str, Any] = {"identity": identity(classifier, model, data, recipe)}
+    notes: dict[str, Any] = {"identity": identity(setup, model, data)}
     before = _checkpoint_notes(folder, resume, notes["identity"])
     if resume and before is None:
-        classifier.progress.say("there is no checkpoint yet, so training begins anew")
+        runtime.progress.say("there is no checkpoint yet, so training begins anew")
     from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
     loggers = [TensorBoardLogger(folder, name="tensorboard", version="")] if folder and rank() == 0 else []
     fabric = open_fabric(model.mean.device, recipe.precision, loggers)
     model.to(fabric.device)
-    watched = _validation_part(data, recipe, classifier.seed)
+    watched = _validation_part(data, recipe, runtime.seed)
     held_out = set(watched)
     learnt = [i for i in range(len(data.items)) if i not in held_out]
     if before is None:
-        first = frozen_stage(classifier, model, data.part(learnt), recipe)
+        first = frozen_stage(setup, model, data.part(learnt))
+        universal = first.universal
         kept = [learnt[k] for k in first.kept]
         skipped = [(learnt[k], error) for k, error in first.skipped]
-        model.engine = None
     else:
+        universal = None
         kept = before["kept"]
         skipped = [(i, ImageError(f"{data.items[i]}: cannot be read")) for i in before["skipped"]]
     notes |= {"kept": kept, "skipped": [i for i, _ in skipped]}
@@ -179,26 +194,26 @@ def both_stages(
         recipe.weights_of(data.classes, training.targets),
         fabric,
         validation=(watching.items, watching.targets),
-        seed=classifier.seed,
+        seed=runtime.seed,
         folder=folder,
-        cache=FeatureCache(memory=not classifier.cache, say=classifier.progress.say),
+        cache=open_cache(runtime),
         notes=notes,
-        progress=classifier.progress,
+        progress=runtime.progress,
     )
     if before is None:
         tuner.save()
     else:
         tuner.resume()
-        classifier.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
+        runtime.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
     course = _run(tuner, fabric)
     temperature, probabilities = None, None
     if watched:
         found = tuner.validation_probabilities()
         temperature, probabilities = cool(model, found, torch.as_tensor(watching.targets))
     # the head has learnt fp32 features and int8 would change some labels, so that is for those who ask for it
-    views = (lambda: calibration_views(model, training.items, classifier.seed)) if classifier.engine != "auto" else None
-    engine = classifier.attach_engine(model, views)
-    return Outcome(kept, skipped, engine, held_out=probabilities, course=course, temperature=temperature)
+    views = (lambda: calibration_views(model, training.items, runtime.seed)) if runtime.engine != "auto" else None
+    engine = prepare_engine(model, runtime, views)
+    return Outcome(kept, skipped, engine, universal, held_out=probabilities, course=course, temperature=temperature)
 
 
 def _run(tuner: Finetuner, fabric: Fabric) -> Course:
@@ -220,16 +235,17 @@ def _run(tuner: Finetuner, fabric: Fabric) -> Course:
     return course
 
 
-def identity(classifier: SceneClassifier, model: MGCAP, data: TrainingSet, recipe: Finetune) -> dict[str, Any]:
+def identity(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
     """What must be the same for a run to be resumed."""
+    assert setup.finetune is not None
     marks = hashlib.sha256()
     for item, target in zip(data.items, data.targets, strict=True):
         marks.update((content_key(item) or b"?") + bytes(str(target), "ascii"))
     return {
         "configuration": model.config.model_dump(mode="json"),
-        "options": recipe.model_dump(mode="json", exclude={"chunk", "checkpoint_minutes"}),
-        "weights": str(classifier.weights),
-        "seed": classifier.seed,
+        "options": setup.finetune.model_dump(mode="json", exclude={"chunk", "checkpoint_minutes"}),
+        "weights": str(setup.weights),
+        "seed": setup.runtime.seed,
         "images": marks.hexdigest(),
     }
 

@@ -1,0 +1,98 @@
+"""Descriptors of many images: by way of the cache, in turns among processes, or streamed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mgcap.config import MGCAPConfig
+from mgcap.data.stream import Item, OnError, image_batches
+from mgcap.head import vector_length
+from mgcap.inference.engines import Engine
+from mgcap.inference.extraction import Extractor, Step, unusable
+from mgcap.inference.forward import Answer, Seen, answer, describe, walk
+from mgcap.inference.pipeline import images_together, stream_features
+from mgcap.inference.preparation import open_cache
+from mgcap.model import MGCAP
+from mgcap.persistence.files import cache_dir
+from mgcap.runtime import Runtime
+
+#: Images whose spectra are normalised together.
+BLOCK = 8
+#: Descriptors beyond this size go to a file.
+MEMORY_BYTES = 2 << 30
+
+
+@torch.inference_mode()
+def cached_descriptors(
+    extractor: Extractor, keys: Sequence[bytes], variant: int = 0, config: MGCAPConfig | None = None
+) -> Tensor:
+    """Descriptors ``[n, d]`` on the CPU of images whose pooled matrices are in the cache.
+
+    They lie in a temporary file, which takes no memory that others need, where they are large.
+
+    Args:
+        extractor: Has filled the cache.
+        keys: What it gave.
+        variant: Number of the variant.
+        config: Granularities and rotations (among the extractor's), fusion, spectral layer and vector; by default
+            the model's own.
+    """
+    config = extractor.model.config if config is None else config
+    own = extractor.model.config.granularities
+    chosen = [own.index(g) for g in config.granularities]
+    rows = large_rows(len(keys), vector_length(extractor.variants[variant].side, config.vector))
+    device = extractor.model.head.weight.device
+    for start in range(0, len(keys), BLOCK):
+        pooled = extractor.pooled(keys[start : start + BLOCK], variant, config.rotations, chosen)
+        rows[start : start + BLOCK] = describe(pooled.to(device), config).cpu()
+    return rows
+
+
+def large_rows(count: int, length: int) -> Tensor:
+    """Uninitialised float32 ``[count, length]``: in memory, or in a file without a name when it is large."""
+    if 4 * count * length <= MEMORY_BYTES:
+        return torch.empty(count, length)
+    with tempfile.TemporaryFile(dir=cache_dir() if cache_dir().is_dir() else None) as file:
+        return torch.from_numpy(np.memmap(file, np.float32, "w+", shape=(count, length)))
+
+
+@torch.inference_mode()
+def stream_answers(
+    model: MGCAP, engine: Engine | None, items: Sequence[Item], on_error: OnError, on_step: Step = lambda n: None
+) -> Iterator[tuple[list[int], Answer]]:
+    """Descriptors and logits of images, in order and in blocks, with nothing kept: indices and what the model says."""
+    images = image_batches(items, images_together(model.config.rotations, model.mean.device.type), on_error)
+    indices: list[int] = []
+    pooled: list[Tensor] = []
+    for index, seen in walk(model, stream_features(model, images, engine)):
+        if error := unusable(items[index], seen.pooled[0]):
+            on_error(index, error)
+            continue
+        indices.append(index)
+        pooled.append(seen.pooled)
+        if len(indices) == BLOCK:
+            yield indices, answer(model, Seen(torch.cat(pooled), None))
+            on_step(len(indices))
+            indices, pooled = [], []
+    if indices:
+        yield indices, answer(model, Seen(torch.cat(pooled), None))
+        on_step(len(indices))
+
+
+def vectors(
+    model: MGCAP,
+    engine: Engine,
+    items: Sequence[Item],
+    on_error: OnError,
+    runtime: Runtime,
+    on_step: Step = lambda n: None,
+) -> Tensor:
+    """Descriptors ``[n, d]`` of images, by way of the cache: whoever described them before need not be asked again."""
+    extractor = Extractor(model, engine, open_cache(runtime))
+    keys = extractor.fill(items, on_error, on_step)
+    return cached_descriptors(extractor, [key for key in keys if key])

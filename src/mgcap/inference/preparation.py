@@ -1,0 +1,95 @@
+"""A model made ready: built, with the weights of its backbone, on its device, with an engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mgcap.backbones.pretrained import Weights, is_stock, load_weights, load_weights_file
+from mgcap.config import MGCAPConfig
+from mgcap.data.synthetic import calibration_scenes
+from mgcap.errors import BundleError, MgcapError
+from mgcap.inference import engines
+from mgcap.inference.calibration import calibration_views
+from mgcap.inference.engines import Calibration, Engine
+from mgcap.inference.engines.openvino import MISFIT
+from mgcap.inference.universal import UniversalDescriptor
+from mgcap.model import MGCAP
+from mgcap.persistence.cache import FeatureCache
+from mgcap.runtime import Runtime, seeded
+
+
+def build_model(config: MGCAPConfig, weights: str | Path, runtime: Runtime) -> tuple[MGCAP, dict[str, Any]]:
+    """A model with its backbone's weights, and where those come from.
+
+    Args:
+        config: What to build.
+        weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
+        runtime: Its device and seed.
+    """
+    with seeded(runtime.seed):
+        model = MGCAP(config).eval().requires_grad_(False)
+    if weights == "random":
+        backbone = {"name": config.backbone, "stock": False, "sha256": "", "source": "random"}
+    else:
+        found = _find_weights(weights, config.backbone, runtime)
+        model.load_backbone(found.state, found.source)
+        stock = is_stock(config.backbone, found.sha256)
+        backbone = {"name": config.backbone, "stock": stock, "sha256": found.sha256, "source": found.source}
+    return model.to(runtime.torch_device()), backbone
+
+
+def _find_weights(weights: str | Path, backbone: str, runtime: Runtime) -> Weights:
+    if str(weights) == "imagenet":
+        return load_weights(backbone, runtime.progress.say)
+    return load_weights_file(weights, backbone)
+
+
+def prepare_engine(model: MGCAP, runtime: Runtime, calibration: Calibration | dict[str, torch.Tensor] | None) -> Engine:
+    """Open the engine that was asked for.
+
+    Args:
+        model: Its backbones have their weights.
+        runtime: Says which engine.
+        calibration: For int8: gives views, or the constants of another engine; None if there are neither.
+    """
+    progress = runtime.progress
+    name = engines.choose_engine(runtime.engine, model.head.weight.device.type, progress.say)
+    if name == "openvino" and calibration is None:  # a model that was trained in fp32
+        name = "openvino-fp32"
+    networks, size, views = list(model.backbones), model.config.size, calibration or {}
+    try:
+        return engines.open_engine(name, networks, size, views, progress)
+    except MgcapError:
+        raise
+    except Exception as error:  # whatever a converter may raise on an unusual network
+        if runtime.engine != "auto" or name == "torch":
+            raise MgcapError(f"the engine '{name}' cannot run {model.config.backbone}: {error}") from error
+        progress.say(f"the engine '{name}' cannot run {model.config.backbone}, so torch does it ({error})")
+        return engines.open_engine("torch", networks, size, views, progress)
+
+
+def open_cache(runtime: Runtime) -> FeatureCache:
+    """The feature cache, on disk or in memory."""
+    return FeatureCache(memory=not runtime.cache, say=runtime.progress.say)
+
+
+def universal_engine(universal: UniversalDescriptor, model: MGCAP, runtime: Runtime) -> Engine:
+    """The engine of a model that uses a universal descriptor.
+
+    The int8 constants come with it; where they do not fit (another size, or other versions of OpenVINO and NNCF), the
+    engine is calibrated on drawn scenes.
+    """
+    drawn = partial(calibration_views, model, calibration_scenes())
+    if universal.card.size != model.config.size or not universal.int8:
+        return prepare_engine(model, runtime, drawn)
+    constants = universal.int8 if len(model.backbones) == 1 else None
+    try:
+        return prepare_engine(model, runtime, constants or drawn)
+    except BundleError as error:
+        if str(error) != MISFIT:
+            raise
+        return prepare_engine(model, runtime, drawn)

@@ -1,0 +1,83 @@
+"""A classifier to and from a model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mgcap.backbones import find_backbone
+from mgcap.backbones.pretrained import load_weights, state_hash
+from mgcap.errors import BundleError
+from mgcap.model import MGCAP
+from mgcap.persistence.bundle import Bundle
+from mgcap.persistence.layout import INT8
+from mgcap.runtime import Progress
+from mgcap.typing import Array
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+
+def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
+    """What goes into the file of a fitted classifier, and its preprocessing in words."""
+    model = classifier.model_
+    tensors = {f"head.{name}": tensor for name, tensor in model.head.state_dict().items()}
+    tensors |= {f"reduction.{name}": tensor for name, tensor in model.reduction.state_dict().items()}
+    backbone = dict(classifier.backbone_)
+    if not backbone["stock"]:
+        # granularities that share weights in all but name are stored once
+        states = [b.state_dict() for b in model.backbones]
+        if all(state_hash(state) == state_hash(states[0]) for state in states[1:]):
+            states = states[:1]
+        tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
+    quantisation = getattr(classifier.engine_, "quantisation", {})
+    tensors |= {f"{INT8}{key}": constants for key, constants in quantisation.items()}
+    c = model.config
+    spec = find_backbone(c.backbone)
+    preprocessing = {"colour": "RGB in [0, 1]", "mean": spec.mean, "std": spec.std, "size": c.size}
+    saved = Bundle(
+        config=c,
+        classes=tuple(str(name) for name in classifier.classes_),
+        backbone=backbone,
+        tensors=tensors,
+        provenance=classifier.provenance_,
+        metrics=classifier.metrics_,
+        imagery=classifier.imagery_.model_dump(),
+        label_kind=_label_kind(classifier.classes_),
+    )
+    return saved, preprocessing
+
+
+def _label_kind(classes: Array) -> str:
+    return {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(classes.dtype.kind, "str")
+
+
+def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[MGCAP, dict[str, torch.Tensor]]:
+    """The model of a file, and its int8 constants; a stock backbone comes from the cache or is fetched.
+
+    Raises:
+        BundleError: If the tensors do not fit the configuration, or the backbone is another.
+    """
+    config = found.config
+    model = MGCAP(config).eval().requires_grad_(False)
+    tensors = {name: t for name, t in found.tensors.items() if not name.startswith(INT8)}
+    int8 = {name.removeprefix(INT8): t for name, t in found.tensors.items() if name.startswith(INT8)}
+    if found.backbone.get("stock"):
+        weights = load_weights(config.backbone, progress.say)
+        if weights.sha256 != found.backbone.get("sha256"):
+            raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
+        model.load_backbone(weights.state, weights.source)
+    elif not any(name.startswith("backbones.1.") for name in tensors):
+        first = {name: t for name, t in tensors.items() if name.startswith("backbones.0.")}
+        for i in range(1, len(model.backbones)):
+            tensors |= {name.replace(".0.", f".{i}.", 1): t for name, t in first.items()}
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise BundleError(f"the tensors of {path} do not fit its configuration") from error
+    stock = bool(found.backbone.get("stock"))
+    if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
+        raise BundleError(f"the tensors of {path} do not fit its configuration")
+    return model, int8

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("openvino")
+pytest.importorskip("nncf")
+
+import mgcap
+from mgcap.backbones import build_backbone
+from mgcap.data.folders import open_folder
+from mgcap.errors import BundleError, MgcapError
+from mgcap.inference.engines import openvino as module
+from mgcap.inference.engines import probe
+from mgcap.inference.engines.openvino import OpenVinoEngine
+from mgcap.runtime import Progress, silent
+from tests.conftest import TINY
+
+
+@pytest.fixture(scope="module")
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return build_backbone("alexnet").eval()
+
+
+@pytest.fixture
+def int8_works() -> None:
+    if not probe.int8_verdict().works:
+        pytest.skip("int8 does not work on this machine")
+
+
+def _views(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, 3, 64, 64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_fp32_is_torchs(network: torch.nn.Module) -> None:
+    engine = OpenVinoEngine([network], 64, None, silent)
+    views = _views(11)  # not a multiple of the request size
+    with torch.no_grad():
+        expected = network(views).flatten(2)
+    assert (engine.features(views, 0) - expected).norm() < 1e-4 * expected.norm()
+    assert engine.name == "openvino-fp32" and engine.quantisation == {}
+
+
+def test_no_telemetry() -> None:
+    code = (
+        "import sys; from mgcap.inference.engines.openvino import quiet_openvino; quiet_openvino(); import nncf\n"
+        "from nncf.telemetry.wrapper import telemetry\n"
+        "sent = [m for m in sys.modules if m.startswith('openvino_telemetry.')]\n"
+        "sys.exit(bool(sent) or 'Mock' not in repr(telemetry))"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "CI", "NNCF"))}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
+
+
+def test_int8_is_near_and_rebuilt_bit_for_bit_from_its_constants(
+    network: torch.nn.Module, int8_works: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = OpenVinoEngine([network, network], 64, lambda: list(_views(16)), silent)
+    views = _views(9, seed=1)
+    with torch.no_grad():
+        expected = network(views).flatten(2)
+    found = made.features(views, 1)
+    assert (found - expected).norm() < 0.1 * expected.norm()
+    assert not torch.equal(found, expected)
+    assert list(made.quantisation) == ["0"]  # the two networks are one
+    # from the cache, without calibration being computed again
+    monkeypatch.setattr(module, "_quantise", None)
+    again = OpenVinoEngine([network], 64, lambda: list(_views(16)), silent)
+    assert torch.equal(again.features(views, 0), found)
+    assert torch.equal(again.quantisation["0"], made.quantisation["0"])
+    monkeypatch.undo()
+    # on another machine, from the constants alone
+    monkeypatch.setenv("MGCAP_HOME", str(tmp_path))
+    elsewhere = OpenVinoEngine([network], 64, dict(made.quantisation), silent)
+    assert torch.equal(elsewhere.features(views, 0), found)
+    with pytest.raises(MgcapError, match="other versions"):
+        OpenVinoEngine([network], 64, {"0": made.quantisation["0"][:-3]}, silent)
+    # constants of a stranger
+    own = made.quantisation["0"]
+    for constants in ({"1": own}, {"0": own, "1": own}, {"0": own.bfloat16()}, {"0": own[:0]}):
+        with pytest.raises(BundleError, match="other versions"):
+            OpenVinoEngine([network], 64, constants, silent)
+
+
+def test_a_network_that_cannot_be_converted_runs_in_torch(
+    scenes: Path, int8_works: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no such operation")
+
+    monkeypatch.setattr(module, "_converted", fails)
+    folder = open_folder(scenes)
+    model = mgcap.SceneClassifier(**{**TINY, "engine": "auto"}).fit(folder.paths[::6], folder.labels[::6])
+    assert model.engine_.name == "torch"
+    with pytest.raises(MgcapError, match="cannot run alexnet: no such operation"):
+        mgcap.SceneClassifier(**{**TINY, "engine": "openvino"}).fit(folder.paths[::6], folder.labels[::6])
+
+
+def test_a_model_trained_in_int8_predicts_the_same_after_loading(
+    scenes: Path, tmp_path: Path, int8_works: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_folder(scenes)
+    model = mgcap.SceneClassifier(**{**TINY, "engine": "openvino"}).fit(folder.paths, folder.labels)
+    assert model.provenance_["engine"] == "openvino"
+    model.save(tmp_path / "m.mgcap")
+    expected = model.predict_proba(folder.paths)
+    monkeypatch.setenv("MGCAP_HOME", str(tmp_path / "elsewhere"))
+    assert np.array_equal(mgcap.load(tmp_path / "m.mgcap").predict_proba(folder.paths), expected)
+    as_torch = mgcap.load(tmp_path / "m.mgcap", engine="torch").predict_proba(folder.paths)
+    assert np.abs(as_torch - expected).mean() < 0.1
+    # without OpenVINO it goes on in torch, with a word
+    monkeypatch.setattr(module, "missing_packages", lambda int8: ["openvino"])
+    said: list[str] = []
+
+    class Words(Progress):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    assert np.allclose(mgcap.load(tmp_path / "m.mgcap", progress=Words()).predict_proba(folder.paths), as_torch)
+    assert "trained with int8" in said[0]

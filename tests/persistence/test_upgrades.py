@@ -1,0 +1,31 @@
+"""Model files of every version that was ever written, as that version wrote them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgcap import SceneClassifier
+from mgcap.data.synthetic import CLASSES, draw_scene
+from mgcap.persistence.bundle import FORMAT_VERSION
+from mgcap.persistence.upgrades import UPGRADES, upgraded
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("version", range(1, FORMAT_VERSION + 1))
+def test_every_version_is_read_and_says_what_it_said(version: int) -> None:
+    classifier = SceneClassifier.load(GOLDEN / f"version-{version}.mgcap", engine="torch")
+    expected = json.loads((GOLDEN / f"version-{version}.json").read_text())
+    assert list(classifier.classes_) == expected["classes"]
+    scenes = [draw_scene(CLASSES[i], 1, i, 64) for i in range(3)]
+    assert np.allclose(classifier.predict_proba(scenes), expected["probabilities"], atol=1e-5)
+    assert classifier.imagery_.resolution == 0.5
+
+
+def test_there_is_a_way_from_every_version() -> None:
+    assert set(UPGRADES) == set(range(1, FORMAT_VERSION))
+    assert upgraded({"format_version": 1})["format_version"] == FORMAT_VERSION
