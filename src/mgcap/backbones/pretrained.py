@@ -33,6 +33,10 @@ from mgcap.persistence.downloads import Say, fetch_first
 from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 
 
+#: Where no weights can be fetched.
+_ADVICE = "give a file with --weights FILE instead"
+
+
 @dataclass(frozen=True)
 class Weights:
     """A backbone's state dict with where it came from."""
@@ -105,7 +109,7 @@ def load_weights(name: str, say: Say = lambda line: None) -> Weights:
 
         return checked
 
-    weights, source = fetch_first(f"{name} weights", [(src, fetched(read)) for src, read in attempts], say)
+    weights, source = fetch_first(f"{name} weights", [(src, fetched(read)) for src, read in attempts], say, _ADVICE)
     return replace(weights, source=source)
 
 

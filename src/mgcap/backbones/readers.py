@@ -134,8 +134,10 @@ def h5_array(file: Mapping[str, Any], name: str) -> np.ndarray[Any, Any]:
 
 def read_keras_h5(path: Path) -> State:
     """ResNet-50 from Keras' own HDF5 file."""
-    import h5py
-
+    try:
+        import h5py
+    except ImportError as error:
+        raise WeightsError(f"{path.name} needs h5py to be read: pip install 'mgcap[keras]'") from error
     try:
         with h5py.File(path) as file:
             return keras_resnet50(lambda name: h5_array(file, name))

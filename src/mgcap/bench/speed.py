@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -68,10 +67,17 @@ def contender(name: str, config: MGCAPConfig, count: int) -> Callable[[], Any]:
 
 
 def peak_memory_mib() -> int:
-    """Peak resident memory of this process."""
+    """Peak resident memory of this process; 0 where the system does not say."""
     status = Path("/proc/self/status")  # the other figure counts what the parent had at the fork
     peak = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return (int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) // 1024
+    if peak:
+        return int(peak[1]) // 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest // (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def serve_contender(name: str, config: str, count: int) -> None:

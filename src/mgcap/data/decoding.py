@@ -116,6 +116,8 @@ def _reason(path: Path, error: Exception) -> str:
         return f"{path} needs more memory than there is"
     if isinstance(error, OSError) and error.strerror:
         return f"{path} cannot be read: {error.strerror}"
+    if isinstance(error, ValueError) and "imagecodecs" in str(error):
+        return f"{path} is compressed in a way that needs imagecodecs: pip install 'mgcap[formats]'"
     told = str(error).strip() if isinstance(error, OSError | ValueError | SyntaxError | RuntimeError) else ""
     return f"{path} is damaged: {told[:200] or 'its header makes no sense'}"
 
@@ -189,8 +191,8 @@ def _is_deep_png(image: Image.Image, path: Path) -> bool:
 def _decode_deep_png(image: Image.Image, path: Path) -> Array:
     try:
         from imagecodecs import png_decode
-    except ImportError:
-        return _decode_with_pillow(image)
+    except ImportError as error:
+        raise ImageError(f"{path} has 16 bits a channel, which needs imagecodecs: pip install 'mgcap[formats]'") from error
     data = path.read_bytes()
     described = any(name in data for name in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
     turn = image.getexif().get(274, 1) if described else 1

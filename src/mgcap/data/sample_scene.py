@@ -13,6 +13,7 @@ from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 #: The sample image that the package splitraster carries (MIT licence).
 SOURCE = PipSource("splitraster", "0.4.1", "f91e87ee587c6a07649e88c8b5489d767957e33573e1845800b6364b22a8b23e")
 MEMBER = "RGB5k.tif"
+_ADVICE = "map a raster of your own instead: mgcap map scene.tif"
 SHA256 = "0355a2618c9756c664d5403c8daa3f4eadc708f644cf2c4f708d4e25201881b6"
 
 
@@ -25,7 +26,7 @@ def sample_scene(say: Say = lambda line: None) -> Path:
     path = cache_dir() / "scenes" / "kitsap.tif"
     if path.is_file() and sha256_of(path) == SHA256:
         return path
-    fetch_first("the scene of Kitsap County", [(SOURCE, lambda file: _unpack(file, path))], say)
+    fetch_first("the scene of Kitsap County", [(SOURCE, lambda file: _unpack(file, path))], say, _ADVICE)
     return path
 
 

@@ -164,13 +164,16 @@ class UrlSource(_Pinned):
         return path
 
 
-def fetch_first(what: str, attempts: Sequence[tuple[Source, Callable[[Path], T]]], say: Say) -> tuple[T, str]:
+def fetch_first(
+    what: str, attempts: Sequence[tuple[Source, Callable[[Path], T]]], say: Say, advice: str = "try again later"
+) -> tuple[T, str]:
     """Try sources in turn.
 
     Args:
         what: Name of the thing, for messages.
         attempts: Sources, each with the function that reads its file.
         say: Takes one line for each attempt.
+        advice: What to do if none works.
 
     Returns:
         What the first reader that worked gave, and the name of its source.
@@ -185,4 +188,4 @@ def fetch_first(what: str, attempts: Sequence[tuple[Source, Callable[[Path], T]]
                 failures.append(str(error))
                 say(f"  that failed: {error}")
     tried = "; ".join(failures)
-    raise WeightsError(f"{what} could not be fetched (tried {tried}); give a file with --weights FILE instead")
+    raise WeightsError(f"{what} could not be fetched (tried {tried}); {advice}")

@@ -47,8 +47,10 @@ def open_fabric(device: torch.device, precision: str = "32", loggers: Sequence[L
         precision: ``32`` or ``bf16``.
         loggers: Take the metrics.
     """
-    from lightning_fabric import Fabric  # takes more than a second to load
-
+    try:
+        from lightning_fabric import Fabric  # takes more than a second to load
+    except ImportError as error:
+        raise MgcapError("fine-tuning needs lightning-fabric: pip install 'mgcap[finetune]'") from error
     if precision == "bf16" and device.type == "cpu" and not bf16_works():
         raise MgcapError("bf16 does not work on this processor; use --precision 32")
     world = processes()
