@@ -9,7 +9,8 @@ import argparse
 import csv
 from pathlib import Path
 
-from mgcap.report.charts import COLOURS, new_figure, save_figure
+from mgcap.report.charts import new_figure, save_figure
+from mgcap.report.colours import CHART
 
 RESULTS = Path(__file__).parent / "results" / "ucmerced"
 STUDIES = {
@@ -36,7 +37,7 @@ def main() -> None:
                 continue
             rows = list(csv.DictReader(table.open()))
             names, means, spreads = zip(*((r["setting"], float(r["mean"]), float(r["std"])) for r in rows), strict=True)
-            colour = COLOURS[number // 2]
+            colour = CHART[number // 2]
             places = [place + 0.06 * (number - 1.5) for place in range(len(names))]
             axes.errorbar(places, means, spreads, fmt=style, color=colour, label=label, capsize=3, elinewidth=1)
             axes.set_xticks(range(len(names)), names)

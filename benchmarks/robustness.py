@@ -35,7 +35,8 @@ from mgcap.inference.pipeline import Piece, images_together, stream_features
 from mgcap.inference.preparation import build_model, prepare_engine
 from mgcap.model import MGCAP
 from mgcap.persistence.cache import FeatureCache
-from mgcap.report.charts import COLOURS, new_figure, save_figure
+from mgcap.report.charts import new_figure, save_figure
+from mgcap.report.colours import CHART
 from mgcap.training.softmax import solve_head
 
 COUNTS = (1, 4, 12)
@@ -135,7 +136,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """A line for each method."""
     figure = new_figure(8, 4.3)
     axes = figure.subplots()
-    for colour, name in zip(COLOURS, dict.fromkeys(row["method"] for row in rows), strict=False):
+    for colour, name in zip(CHART, dict.fromkeys(row["method"] for row in rows), strict=False):
         own = [(float(row["angle"]), float(row["accuracy"])) for row in rows if row["method"] == name]
         axes.plot(*zip(*own, strict=True), "o-", color=colour, label=name)
     axes.set(xlabel="degrees that the test images are turned by", ylabel="accuracy, %")

@@ -31,9 +31,7 @@ FUNCTIONS = {
 ESTIMATORS = {"classifier.py:__init__"}
 #: Functions that are still too large.
 LARGE = {
-    "geo/plan.py:make_plan",
     "report/page.py:write_page",
-    "serve/connections.py:protocol_for",
     "training/finetune.py:__init__",
     "training/stages.py:both_stages",
 }

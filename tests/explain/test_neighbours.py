@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgcap.explain.neighbours import class_colours, nearest, plane
+from mgcap.explain.neighbours import nearest, plane
 
 
 def test_nearest_is_by_cosine() -> None:
@@ -22,7 +22,3 @@ def test_a_map_keeps_groups_together() -> None:
         assert np.mean(order[:, 1] // 20 == np.arange(60) // 20) > 0.9
     assert plane(rows[:1]).tolist() == [[0.5, 0.5]]
     assert np.isfinite(plane(rows[:3])).all()
-
-
-def test_colours_differ() -> None:
-    assert len(set(class_colours(45))) == 45

@@ -9,14 +9,14 @@ from rasterio.transform import Affine
 
 from mgcap.data.imagery import Imagery
 from mgcap.errors import RasterError
-from mgcap.geo.plan import make_plan, parse_tile
+from mgcap.geo.plan import MapOptions, ModelFile, make_plan, parse_tile
 
 TRAINED = Imagery(side=64, resolution=0.5)
 SITE = 'LOCAL_CS["site",UNIT["metre",1],AXIS["Easting",EAST],AXIS["Northing",NORTH]]'
 
 
 def _plan(raster: Path, imagery: Imagery = TRAINED, **options: Any) -> Any:
-    return make_plan(raster, imagery, model=Path("tiny.mgcap"), model_digest="0" * 64, engine="torch", **options)
+    return make_plan(raster, imagery, ModelFile(Path("tiny.mgcap"), "0" * 64, "torch"), MapOptions(**options))
 
 
 @pytest.fixture

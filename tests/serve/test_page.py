@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -61,14 +62,44 @@ def test_an_image_is_named_and_explained(start: Start, browser: Any, scenes: Pat
     assert complaints == []
 
 
+def _raster(path: Path, scenes: Path, times: int = 1, **options: Any) -> Path:
+    pixels = np.concatenate([np.asarray(Image.open(p)) for p in open_folder(scenes).paths[::6] * times], 1)
+    place = {"crs": "EPSG:25832", "transform": from_origin(500_000, 5_600_000, 0.5, 0.5), **options}
+    size = {"height": 64, "width": pixels.shape[1]}
+    with rasterio.open(path, "w", driver="GTiff", count=3, dtype="uint8", **size, **place) as dataset:
+        dataset.write(np.moveaxis(pixels, -1, 0))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("times", "options", "job"),
+    [(3, {}, "map"), (3, {"BIGTIFF": "YES"}, "map"), (3, {"ENDIANNESS": "BIG"}, "map"), (1, {}, "explain"),
+     (3, {"crs": None, "transform": None}, "explain")],
+    ids=["georeferenced", "BigTIFF", "big endian", "a tile", "without a place"],
+)  # fmt: skip
+def test_a_large_geotiff_is_mapped_without_being_told(
+    start: Start, browser: Any, scenes: Path, tmp_path: Path, times: int, options: dict[str, Any], job: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rasterio's, of a raster without a place
+        raster = _raster(tmp_path / "r.tif", scenes, times, **options)
+    page, complaints = _opened(browser, start())
+    page.wait_for_selector("#model option", state="attached")
+    page.set_input_files("#file", raster)
+    page.wait_for_selector("canvas" if job == "map" else "#result .rose")
+    assert page.input_value("#job") == job
+    if job == "map":  # who chooses otherwise gets it
+        page.select_option("#job", "explain")
+        page.click("#go")
+        page.wait_for_selector("#result .rose")
+        assert page.input_value("#job") == "explain"
+    assert complaints == []
+
+
 def test_a_raster_is_mapped_by_keyboard_on_a_phone_in_the_dark(
     start: Start, browser: Any, scenes: Path, tmp_path: Path
 ) -> None:
-    pixels = np.concatenate([np.asarray(Image.open(p)) for p in open_folder(scenes).paths[::6]], 1)
-    raster = tmp_path / "r.tif"
-    place = {"crs": "EPSG:25832", "transform": from_origin(500_000, 5_600_000, 0.5, 0.5)}
-    with rasterio.open(raster, "w", driver="GTiff", count=3, height=64, width=256, dtype="uint8", **place) as dataset:
-        dataset.write(np.moveaxis(pixels, -1, 0))
+    raster = _raster(tmp_path / "r.tif", scenes)
     page, complaints = _opened(
         browser, start(), color_scheme="dark", viewport={"width": 390, "height": 800}, accept_downloads=True
     )

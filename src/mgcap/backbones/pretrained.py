@@ -32,7 +32,6 @@ from mgcap.errors import WeightsError
 from mgcap.persistence.downloads import Say, fetch_first
 from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 
-
 #: Where no weights can be fetched.
 _ADVICE = "give a file with --weights FILE instead"
 

@@ -38,7 +38,7 @@ def serve(
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="A proxy stands before it: X-Forwarded-For names the client.")
     ] = False,
-    max_megabytes: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 64.0,
+    max_megabytes: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 128.0,
     max_megapixels: Annotated[float, typer.Option(help="Largest image, and all large ones at once.", min=0.001)] = 25.0,
     timeout: Annotated[float, typer.Option(help="Seconds to send a request, and to wait for it.", min=0.1)] = 60.0,
     queue: Annotated[int, typer.Option(help="Requests under way at once; more get 503.", min=1)] = 64,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.report.charts import new_figure
+from mgcap.report.colours import CHART, GREY, HEAT, outline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,22 +15,15 @@ if TYPE_CHECKING:
 
     from mgcap.explain.explanation import Explanation
 
-#: Outlines of the granularities: blue, yellow and green as in the paper, then others.
-OUTLINES = ("#1f6fd6", "#f2c100", "#1a9c4a", "#d55e00", "#cc79a7", "#56b4e9")
-#: What a heat map looks like, and how much of the image shows through.
-COLOURS, COVER = "inferno", 0.55
+#: How much of the image shows through a heat map.
+COVER = 0.55
 _TITLES = {"gradcam": "Grad-CAM", "gradcam++": "Grad-CAM++", "local": "local contribution"}
-
-
-def outline(number: int) -> str:
-    """The colour of a granularity."""
-    return OUTLINES[number % len(OUTLINES)]
 
 
 def overlay(axes: Axes, image: Any, heat: Any, title: str) -> None:
     """An image with a heat map on it."""
     axes.imshow(image)
-    axes.imshow(heat, cmap=COLOURS, vmin=0, vmax=1, alpha=np.clip(heat, 0, 1) ** 0.5 * COVER + 0.1)
+    axes.imshow(heat, cmap=HEAT, vmin=0, vmax=1, alpha=np.clip(heat, 0, 1) ** 0.5 * COVER + 0.1)
     axes.set_title(title, fontsize=9)
     axes.axis("off")
 
@@ -38,7 +32,7 @@ def rose(axes: Any, angles: Any, votes: Any, colour: str) -> None:
     """Votes over the rotations, north up and clockwise, as the image is turned."""
     width = 2 * np.pi / len(angles)
     winner = int(np.argmax(votes))
-    shades = [colour if r == winner else "#b8c2cc" for r in range(len(angles))]
+    shades = [colour if r == winner else GREY for r in range(len(angles))]
     axes.bar(np.radians(angles), votes, width=0.9 * width, color=shades)
     axes.set_theta_zero_location("N")
     axes.set_theta_direction(-1)
@@ -67,7 +61,7 @@ def explanation_figure(found: Explanation) -> Figure:
         overlay(figure.add_subplot(grid[0, place]), found.image, found.heat[method], f"{_TITLES[method]}, on the input")
     bars = figure.add_subplot(grid[0, 3])
     names, values = zip(*found.top()[::-1], strict=True)
-    bars.barh(names, values, color=["#0072B2" if name == found.target else "#b8c2cc" for name in names])
+    bars.barh(names, values, color=[CHART[0] if name == found.target else GREY for name in names])
     for y, value in enumerate(values):
         within = value > 0.8  # a long bar has its number inside
         place, side, colour = (value - 0.02, "right", "white") if within else (value + 0.02, "left", "black")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
-
 import numpy as np
 
 from mgcap.typing import Array
@@ -51,14 +49,3 @@ def plane(descriptors: Array, method: str = "tsne", seed: int = 0) -> Array:
     low, high = flat.min(0), flat.max(0)
     spread: Array = (flat - low) / np.maximum(high - low, 1e-12)
     return spread
-
-
-def class_colours(count: int) -> list[str]:
-    """So many colours, far from each other, none too light for a white page or too dark for a black one."""
-    golden = 0.618033988749895
-    found = []
-    for number in range(count):
-        lightness = (0.42, 0.55, 0.48)[number % 3]
-        red, green, blue = colorsys.hls_to_rgb((0.58 + number * golden) % 1, lightness, (0.75, 0.55)[number % 2])
-        found.append(f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}")
-    return found

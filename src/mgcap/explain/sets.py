@@ -14,10 +14,11 @@ from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import to_tensor
 from mgcap.explain.dataset import ClassPose, class_poses, confused_pairs, pose
 from mgcap.explain.figures import rose
-from mgcap.explain.neighbours import class_colours, nearest, plane
+from mgcap.explain.neighbours import nearest, plane
 from mgcap.explain.scan import Scan
 from mgcap.persistence.files import write_rows
-from mgcap.report.charts import COLOURS, new_figure
+from mgcap.report.charts import new_figure
+from mgcap.report.colours import CHART, class_colours
 from mgcap.report.page import picture_uri, thumbnail
 from mgcap.runtime import Progress, silent
 
@@ -61,7 +62,7 @@ def _pose_figure(own: ClassPose, config: MGCAPConfig) -> Any:
         axes.set_title(f"{title} ({sharp:.2f})", fontsize=9)
         axes.axis("off")
     roses = figure.add_subplot(grid[0, 2], projection="polar")
-    rose(roses, np.array(config.angles), own.angles, COLOURS[0])
+    rose(roses, np.array(config.angles), own.angles, CHART[0])
     roses.set_title("canonical angles", fontsize=9)
     return figure
 
@@ -104,7 +105,7 @@ def neighbour_section(
         figure = new_figure(1.7 * (count + 1), 2.1)
         axes = figure.subplots(1, count + 1)
         axes[0].imshow(to_tensor(files[index]).permute(1, 2, 0).numpy())
-        axes[0].set_title("the image", fontsize=8, color=COLOURS[1])
+        axes[0].set_title("the image", fontsize=8, color=CHART[1])
         for place, (near, cosine) in enumerate(zip(order[row], cosines[row], strict=True), start=1):
             other = int(scan.index[near])
             axes[place].imshow(to_tensor(folder.paths[other]).permute(1, 2, 0).numpy())
@@ -131,7 +132,7 @@ def descriptor_map(
         label, answer = names.index(folder.labels[index]), names.index(classes[int(answers[row])])
         dots.append((round(x, 2), round(y, 2), label, folder.relative(folder.paths[index]), picture, answer))
     words = "t-SNE of the first 50 principal components." if method == "tsne" else "The first two principal components."
-    return {"text": words, "classes": names, "colours": class_colours(len(names)), "dots": dots}
+    return {"text": words, "classes": names, "colours": class_colours(names), "dots": dots}
 
 
 def faithfulness_section(
@@ -141,7 +142,7 @@ def faithfulness_section(
     write_rows(out / "faithfulness.csv", rows)
     figure = new_figure(8, 3.4)
     for axes, kind in zip(figure.subplots(1, 2), ("deletion", "insertion"), strict=True):
-        for colour, (name, own) in zip(COLOURS, curves.items(), strict=False):
+        for colour, (name, own) in zip(CHART, curves.items(), strict=False):
             axes.plot(np.linspace(0, 1, len(own[kind])), own[kind], color=colour, label=name)
         axes.set(xlabel="share of the pixels", ylabel="probability of the class", title=kind)
         axes.spines[["top", "right"]].set_visible(False)

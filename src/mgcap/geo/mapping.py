@@ -17,7 +17,7 @@ import numpy as np
 from mgcap.errors import RasterError
 from mgcap.geo.opening import ignored_place, is_virtual, open_raster
 from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
-from mgcap.geo.plan import Plan, make_plan, same_work
+from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan, same_work
 from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
 from mgcap.geo.tiles import Answers, answer_chunk
 from mgcap.geo.votes import ClassMap, count_cells
@@ -94,16 +94,15 @@ def map_raster(
         workers: Who computes; this process by default.
         sieve: Patches of fewer cells take the class of their largest neighbour.
         progress: Where to report.
-        **options: Of :func:`mgcap.geo.plan.make_plan`.
+        **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
     if out.suffix.lower() not in SUFFIXES:
         raise RasterError(f"--out takes a .gpkg or .geojson file, not {out}")
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
     file = find_model(model)
-    plan = make_plan(
-        raster, classifier.imagery_, model=file, model_digest=sha256_of(file), engine=classifier.engine_.name, **options
-    )
+    used = ModelFile(file, sha256_of(file), classifier.engine_.name)
+    plan = make_plan(raster, classifier.imagery_, used, MapOptions(**options))
     parts = out.with_name(out.name + ".parts")
     classes = tuple(str(name) for name in classifier.classes_)
     answers = compute_chunks(plan, parts, workers or compute_here(classifier), len(classes), progress)

@@ -10,7 +10,6 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.grid import Grid
 from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
@@ -18,6 +17,7 @@ from mgcap.geo.polygons import Place, cell_areas
 from mgcap.geo.raster import read_window
 from mgcap.geo.votes import ClassMap
 from mgcap.persistence.files import atomic_path, write_rows
+from mgcap.report.colours import class_colours, rgb
 from mgcap.typing import Array
 
 if TYPE_CHECKING:

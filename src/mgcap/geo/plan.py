@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Plan(BaseModel):
         min_valid: Part of a tile that must have data.
         model: Its file.
         model_digest: SHA-256 of that.
-        engine: Who computes the backbone.
+        engine: The engine that computes the backbone.
         chunk: Tiles that are computed, kept and sent together.
         allow_vrt: Whether the raster may read other files, see :func:`mgcap.geo.opening.open_raster`.
     """
@@ -100,30 +101,11 @@ def parse_tile(text: str) -> tuple[float, str]:
     return float(found[1]), found[2] or "px"
 
 
-def make_plan(
-    path: str | Path,
-    imagery: Imagery,
-    *,
-    model: Path,
-    model_digest: str,
-    engine: str,
-    tile: str | None = None,
-    overlap: float = 0.0,
-    bands: tuple[int, ...] | None = None,
-    scale: str = "auto",
-    min_valid: float = 0.5,
-    chunk: int | None = None,
-    max_tiles: int | None = None,
-    allow_vrt: bool = False,
-) -> Plan:
-    """Look at a raster and work out how to map it.
+@dataclass(frozen=True)
+class MapOptions:
+    """What may be chosen of a map.
 
-    Args:
-        path: The raster.
-        imagery: What the model was trained on.
-        model: Its file.
-        model_digest: SHA-256 of that.
-        engine: Who computes the backbone.
+    Attributes:
         tile: Side of a tile as ``80m`` or ``256px``; by default that of the training images on the ground, or in pixels
             if model or raster do not know their resolution.
         overlap: Of tiles, as a part of their side.
@@ -134,42 +116,83 @@ def make_plan(
         max_tiles: More are refused.
         allow_vrt: Let the raster read other files, see :func:`mgcap.geo.opening.open_raster`.
     """
-    if not 0 <= overlap <= 0.9:
-        raise RasterError(f"--overlap takes 0 to 0.9, not {overlap}")
-    if not 0 <= min_valid <= 1:
-        raise RasterError(f"--min-valid takes 0 to 1, not {min_valid}")
-    with open_raster(path, allow_vrt) as dataset:
-        look = choose_look(dataset, imagery, bands, scale)
-        side, shape = _tile_pixels(dataset, imagery, tile)
-        grid = Grid.of(dataset.width, dataset.height, side, overlap)
-        if max_tiles is not None and len(grid) > max_tiles:
-            raise RasterError(f"the map would have {len(grid)} tiles; {max_tiles} are allowed")
-        first = grid.tile(0)
-        # a raster that is smaller than a tile is not blown up to its size
-        rows = max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height)))
-        columns = max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width)))
-        if rows * columns > max_pixels():
-            raise RasterError(
-                f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {max_pixels():,} "
-                "pixels; give a smaller --tile"
-            )
+
+    tile: str | None = None
+    overlap: float = 0.0
+    bands: tuple[int, ...] | None = None
+    scale: str = "auto"
+    min_valid: float = 0.5
+    chunk: int = CHUNK
+    max_tiles: int | None = None
+    allow_vrt: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap <= 0.9:
+            raise RasterError(f"--overlap takes 0 to 0.9, not {self.overlap}")
+        if not 0 <= self.min_valid <= 1:
+            raise RasterError(f"--min-valid takes 0 to 1, not {self.min_valid}")
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """The model of a map.
+
+    Attributes:
+        path: Its file.
+        digest: SHA-256 of that.
+        engine: The engine that computes its backbone.
+    """
+
+    path: Path
+    digest: str
+    engine: str
+
+
+def make_plan(path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions) -> Plan:
+    """Look at a raster and work out how to map it.
+
+    Args:
+        path: The raster.
+        imagery: What the model was trained on.
+        model: The model.
+        options: What was chosen.
+    """
+    with open_raster(path, options.allow_vrt) as dataset:
+        look = choose_look(dataset, imagery, options.bands, options.scale)
+        side, shape = _tile_pixels(dataset, imagery, options.tile)
+        grid = Grid.of(dataset.width, dataset.height, side, options.overlap)
+        if options.max_tiles is not None and len(grid) > options.max_tiles:
+            raise RasterError(f"the map would have {len(grid)} tiles; {options.max_tiles} are allowed")
         return Plan(
             raster=str(path) if is_virtual(path) else str(Path(path).resolve()),
             size=(dataset.width, dataset.height),
             changed=file_state(path),
             cell=(grid.cell_width, grid.cell_height),
             cells_in_tile=grid.k,
-            shape=(rows, columns),
+            shape=_shape_seen(grid, shape),
             bands=look.bands,
             black=look.black,
             white=look.white,
-            min_valid=min_valid,
-            model=str(model.resolve()),
-            model_digest=model_digest,
-            engine=engine,
-            chunk=chunk or CHUNK,
-            allow_vrt=allow_vrt,
+            min_valid=options.min_valid,
+            model=str(model.path.resolve()),
+            model_digest=model.digest,
+            engine=model.engine,
+            chunk=options.chunk,
+            allow_vrt=options.allow_vrt,
         )
+
+
+def _shape_seen(grid: Grid, shape: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns that tiles are resampled to; a raster smaller than a tile is not enlarged."""
+    first = grid.tile(0)
+    rows = max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height)))
+    columns = max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width)))
+    if rows * columns > max_pixels():
+        raise RasterError(
+            f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {max_pixels():,} "
+            "pixels; give a smaller --tile"
+        )
+    return rows, columns
 
 
 def _tile_pixels(

@@ -15,12 +15,12 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from mgcap.errors import RasterError
-from mgcap.geo.colours import class_colours, rgb
 from mgcap.geo.earth import on_earth, plane_areas, square_metres, to_ground
 from mgcap.geo.grid import Grid
 from mgcap.geo.rings import outlines
 from mgcap.geo.votes import ClassMap
 from mgcap.persistence.files import atomic_path
+from mgcap.report.colours import class_colours, rgb
 from mgcap.typing import Array
 
 #: The layer of a GeoPackage.

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.persistence.files import atomic_path
+from mgcap.report.colours import CHART
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-
-#: Colours that colour-blind people can tell apart (Okabe and Ito).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -35,7 +33,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def bars_of(axes: Axes, names: list[str], values: list[float], form: str, title: str) -> None:
     """Horizontal bars, the first on top, each with its value."""
-    bars = axes.barh(names, values, color=COLOURS[0])
+    bars = axes.barh(names, values, color=CHART[0])
     axes.bar_label(bars, fmt=form, padding=3)
     axes.invert_yaxis()
     axes.set_xlim(0, max(values, default=1) * 1.25)
@@ -56,7 +54,7 @@ def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
     title = f"ms per image by stage ({stages[0]['engine']})"
     bars_of(grid[0, 2], [r["stage"] for r in stages], [float(r["milliseconds"]) for r in stages], "%.1f", title)
     growth: Axes = grid[1, 0]
-    for colour, what in zip(COLOURS, dict.fromkeys(row["what"] for row in tables["growth"]), strict=False):
+    for colour, what in zip(CHART, dict.fromkeys(row["what"] for row in tables["growth"]), strict=False):
         rows = [row for row in tables["growth"] if row["what"] == what]
         first = float(rows[0]["value"])
         x = [float(row["value"]) / first for row in rows]
@@ -65,7 +63,7 @@ def bench_chart(tables: dict[str, list[Row]], path: Path) -> None:
     growth.set_title("growth, from 1 granularity x 4 rotations", loc="left")
     growth.legend(frameon=False)
     spectral: Axes = grid[1, 1]
-    for colour, method in zip(COLOURS, dict.fromkeys(row["method"] for row in tables["spectral"]), strict=False):
+    for colour, method in zip(CHART, dict.fromkeys(row["method"] for row in tables["spectral"]), strict=False):
         rows = [row for row in tables["spectral"] if row["method"] == method]
         seconds = [float(row["seconds"]) for row in rows]
         spectral.loglog([int(row["side"]) for row in rows], seconds, "o-", color=colour, label=method)
@@ -88,7 +86,7 @@ def ablation_chart(title: str, rows: list[Row], path: Path) -> None:
     figure = new_figure(max(4.5, 0.9 * len(rows) + 1.5), 3.5)
     axes = figure.subplots()
     names, means = [row["setting"] for row in rows], [row["mean"] for row in rows]
-    axes.errorbar(names, means, [row["std"] or 0 for row in rows], fmt="o", capsize=4, color=COLOURS[0])
+    axes.errorbar(names, means, [row["std"] or 0 for row in rows], fmt="o", capsize=4, color=CHART[0])
     for x, row in enumerate(rows):
         axes.annotate(f"{row['mean']:.2f}", (x, row["mean"]), (8, 0), textcoords="offset points", va="center")
     axes.set_xlim(-0.5, len(rows) - 0.2)
@@ -119,7 +117,7 @@ def cost_chart(rows: list[Row], path: Path) -> None:
         ),
     )
     labels = []
-    for colour, family in zip(COLOURS, dict.fromkeys(row["family"] for row in rows), strict=False):
+    for colour, family in zip(CHART, dict.fromkeys(row["family"] for row in rows), strict=False):
         own = [row for row in rows if row["family"] == family]
         x, y = [row["predict_ms"] for row in own], [row["mean"] for row in own]
         axes.errorbar(
@@ -186,9 +184,9 @@ def course_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Pat
         axes = figure.subplots()
         x = [row["epoch"] + (row["step"] + 1) / batches for row in steps]
         if name == "loss":
-            axes.plot(x, [row["loss"] for row in steps], color=COLOURS[0], linewidth=0.8, alpha=0.4)
+            axes.plot(x, [row["loss"] for row in steps], color=CHART[0], linewidth=0.8, alpha=0.4)
         curves = [(name, "training, augmented", "o-"), (f"validation_{name}", "validation", "s-")]
-        for colour, (column, words, marker) in zip(COLOURS, curves, strict=False):
+        for colour, (column, words, marker) in zip(CHART, curves, strict=False):
             if column in epochs[0]:
                 axes.plot(done, [factor * row[column] for row in epochs], marker, color=colour, label=words)
         axes.set(xlabel="epoch", ylabel=label)

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgcap.explain.explanation import Explanation
 from mgcap.head import likeliest
+from mgcap.report import colours
 from mgcap.report.page import pixels_uri
 from mgcap.typing import Array
 
@@ -37,9 +38,9 @@ def heated(pixels: Array, heat: Array) -> str:
     """A heat map over its image."""
     from matplotlib import colormaps
 
-    colours = colormaps["inferno"](heat)[..., :3]
+    shades = colormaps[colours.HEAT](heat)[..., :3]
     weight = HEAT * np.sqrt(heat.clip(0, 1))[..., None]
-    return picture((1 - weight) * pixels + weight * colours)
+    return picture((1 - weight) * pixels + weight * shades)
 
 
 def explanation(found: Explanation) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def explanation(found: Explanation) -> dict[str, Any]:
         "granularities": [
             {
                 "ratio": float(ratio),
+                "colour": colours.outline(g),
                 "box": [round(float(v), 2) for v in (box.left, box.top, box.right, box.bottom)],
                 "angle": float(found.angles[g]),
                 "votes": [round(float(v), 4) for v in found.votes[g]],
@@ -85,7 +87,6 @@ def model_summary(name: str, classifier: SceneClassifier) -> dict[str, Any]:
 
 def map_answer(number: str, done: Mapped) -> dict[str, Any]:
     """A finished map: the image, its cells, its legend, and what can be downloaded."""
-    from mgcap.geo.colours import class_colours
     from mgcap.geo.pictures import thinned
 
     grid, found = done.plan.grid, done.found
@@ -101,7 +102,7 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
         "image": picture(image, MAP_SIDE),
         "legend": [
             {"class": name, "colour": colour, "share": round(float(area) / total, 6), "area": round(float(area), 2)}
-            for name, colour, area in zip(done.classes, class_colours(done.classes), done.areas, strict=True)
+            for name, colour, area in zip(done.classes, colours.class_colours(done.classes), done.areas, strict=True)
         ],
         "cells": found.classes.ravel().tolist(),
         "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in found.probability.ravel()],

@@ -68,85 +68,88 @@ class Connections:
             group.pop(connection, None)
 
 
-def protocol_for(connections: Connections) -> type[H11Protocol]:
-    """The class of connections for uvicorn."""
+class _Connection(H11Protocol):
+    """One connection, with deadlines for what its client sends and takes."""
 
-    class Connection(H11Protocol):
-        _deadline: asyncio.TimerHandle | None = None
+    together: Connections  # all of them; set in a class of its own for each service
+    _deadline: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            if not connections.make_room():
-                transport.abort()
-                return
-            super().connection_made(transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if not self.together.make_room():
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete and self in self.together.waiting:
+            del self.together.waiting[self]
+            self.together.busy[self] = None
+            self._cancel()
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
+            # Requests that do not wait for answers would be served one after the other while all others wait; no
+            # browser sends them. What is not taken of the answer until the deadline is thrown away.
+            self._wait()
+            self.transport.close()
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete and self in self.together.busy:
             self._wait()
 
-        def data_received(self, data: bytes) -> None:
-            if self.transport is None or self.transport.is_closing():
-                return
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete and self in connections.waiting:
-                del connections.waiting[self]
-                connections.busy[self] = None
-                self._cancel()
-
-        def on_response_complete(self) -> None:
-            if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
-                # Requests that do not wait for answers would be served one after the other while all others wait; no
-                # browser sends them. What is not taken of the answer until the deadline is thrown away.
-                self._wait()
-                self.transport.close()
-            super().on_response_complete()
-            if not self.transport.is_closing() and self.cycle.response_complete and self in connections.busy:
-                self._wait()
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self in connections.busy:
-                connections.stuck[self] = None
-                self._cancel()
-                self._deadline = self.loop.call_later(STUCK_SECONDS, self._late)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            if connections.stuck.pop(self, self) is None:
-                self._cancel()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            connections.forget(self)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self in self.together.busy:
+            self.together.stuck[self] = None
             self._cancel()
-            if self.transport is not None:
-                super().connection_lost(exc)
+            self._deadline = self.loop.call_later(STUCK_SECONDS, self._late)
 
-        def send_400_response(self, msg: str) -> None:
-            connections.on_bad()
-            head = {**HEADERS, "content-type": "text/plain; charset=utf-8", "connection": "close"}
-            fields = [(name.encode(), value.encode()) for name, value in head.items()]
-            body = msg.encode()
-            for event in (h11.Response(status_code=400, headers=fields), h11.Data(data=body), h11.EndOfMessage()):
-                try:
-                    self.transport.write(self.conn.send(event) or b"")
-                except h11.LocalProtocolError:  # the answer to an earlier request is under way
-                    break
-            self.transport.close()
-
-        def _wait(self) -> None:
-            connections.forget(self)
-            connections.waiting[self] = None
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.together.stuck.pop(self, self) is None:
             self._cancel()
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
 
-        def _late(self) -> None:
-            if self in connections.waiting or self in connections.stuck:
-                connections.forget(self)
-                self.transport.abort()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.together.forget(self)
+        self._cancel()
+        if self.transport is not None:
+            super().connection_lost(exc)
 
-        def _cancel(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
+    def send_400_response(self, msg: str) -> None:
+        self.together.on_bad()
+        head = {**HEADERS, "content-type": "text/plain; charset=utf-8", "connection": "close"}
+        fields = [(name.encode(), value.encode()) for name, value in head.items()]
+        body = msg.encode()
+        for event in (h11.Response(status_code=400, headers=fields), h11.Data(data=body), h11.EndOfMessage()):
+            try:
+                self.transport.write(self.conn.send(event) or b"")
+            except h11.LocalProtocolError:  # the answer to an earlier request is under way
+                break
+        self.transport.close()
 
-    return Connection
+    def _wait(self) -> None:
+        self.together.forget(self)
+        self.together.waiting[self] = None
+        self._cancel()
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
+
+    def _late(self) -> None:
+        if self in self.together.waiting or self in self.together.stuck:
+            self.together.forget(self)
+            self.transport.abort()
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def protocol_for(connections: Connections) -> type[H11Protocol]:
+    """The class of connections for uvicorn."""
+    return type("Connection", (_Connection,), {"together": connections})
 
 
 class Server(uvicorn.Server):

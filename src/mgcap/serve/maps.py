@@ -23,7 +23,7 @@ class MapJob:
     Args:
         service: What requests share.
         model: Name of the model.
-        options: Of :func:`mgcap.geo.plan.make_plan`.
+        options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
 
     def __init__(self, service: Service, model: str, options: dict[str, Any]) -> None:

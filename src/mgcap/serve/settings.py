@@ -41,7 +41,7 @@ class Settings(BaseModel):
     allow_origins: tuple[Origin, ...] = ()
     token: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     proxy_headers: bool = False
-    max_megabytes: Positive = 64.0
+    max_megabytes: Positive = 128.0
     max_megapixels: Positive = 25.0
     max_raster_megapixels: Positive = 400.0
     max_tiles: Count = 4000

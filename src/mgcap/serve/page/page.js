@@ -1,7 +1,6 @@
 // The page of the service. Everything it shows is text or a data URI that the service made; nothing is parsed as HTML.
 const $ = (id) => document.getElementById(id);
 const status = $("status"), result = $("result"), form = $("form"), file = $("file"), go = $("go");
-const COLOURS = ["#1f77ff", "#ffcc00", "#2ca02c", "#d62728"];
 let models = [], under_way = null;
 
 function element(name, attributes = {}, ...children) {
@@ -87,8 +86,8 @@ function rose(angles, votes, colour, winner) {
 
 function outlined(found) {
   const lines = drawing(() => element("svg", { viewBox: `0 0 ${found.width} ${found.height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    ...found.granularities.map((g, i) => { const [l, t, r, b] = g.box; return element("rect", { x: l, y: t, width: r - l, height: b - t, fill: "none",
-      stroke: COLOURS[i % 4], "stroke-width": 2.5, "vector-effect": "non-scaling-stroke", "stroke-dasharray": "8 5" }); })));
+    ...found.granularities.map((g) => { const [l, t, r, b] = g.box; return element("rect", { x: l, y: t, width: r - l, height: b - t, fill: "none",
+      stroke: g.colour, "stroke-width": 2.5, "vector-effect": "non-scaling-stroke", "stroke-dasharray": "8 5" }); })));
   return element("div", { class: "frame" }, element("img", { src: found.image, alt: "The image, with the crops outlined" }), lines);
 }
 
@@ -97,13 +96,13 @@ function show_explanation(found) {
   result.replaceChildren(element("div", { class: "cards" },
     element("article", { class: "card" }, element("h2", { text: `${found.class}: ${percent(found.probability)}` }), bars(found.top)),
     element("article", { class: "card" }, element("h2", { text: "What it looks at" }), outlined(found)),
-    element("article", { class: "card" }, element("h2", { text: `What speaks for ${why}` }),
-      element("img", { src: found.heat, alt: `Heat map of what speaks for ${why}` })),
-    ...found.granularities.map((g, i) => element("article", { class: "card" },
-      element("h2", { text: `Granularity ${g.ratio}: turned by ${g.angle}°` }),
+    element("article", { class: "card" }, element("h2", { text: `Evidence for ${why}` }),
+      element("img", { src: found.heat, alt: `Heat map of the evidence for ${why}` })),
+    ...found.granularities.map((g) => element("article", { class: "card" },
+      element("h2", { text: `Granularity ${g.ratio}: rotated by ${g.angle}°` }),
       element("div", { class: "pair" }, element("img", { src: g.view, alt: "Canonical appearance" }),
         element("img", { src: g.heat, alt: "Heat map on the canonical appearance" })),
-      rose(found.rotations, g.votes, COLOURS[i % 4], g.angle)))));
+      rose(found.rotations, g.votes, g.colour, g.angle)))));
 }
 
 function show_map(found) {
@@ -200,8 +199,36 @@ async function work(event) {
   finally { clearInterval(tick); go.disabled = false; under_way = null; }
 }
 
+// The tags of a TIFF's first directory: width, height and whether it says where it lies. Rasters of at most this side are tiles.
+const TILE_SIDE = 512;
+async function is_raster_to_map(chosen) {
+  const at = async (place, length) => new DataView(await chosen.slice(place, place + length).arrayBuffer());
+  const head = await at(0, 16);
+  if (head.byteLength < 16 || ![0x4949, 0x4d4d].includes(head.getUint16(0))) return false;
+  const little = head.getUint16(0) === 0x4949, kind = head.getUint16(2, little), big = kind === 43;
+  if (kind !== 42 && !big) return false;
+  const place = big ? Number(head.getBigUint64(8, little)) : head.getUint32(4, little);
+  const [word, size] = big ? [8, 20] : [2, 12];
+  const start = await at(place, word);
+  if (start.byteLength < word) return false;
+  const count = Math.min(1000, big ? Number(start.getBigUint64(0, little)) : start.getUint16(0, little));
+  const tags = await at(place + word, count * size);
+  let longest = 0, located = false;
+  for (let i = 0; i + size <= tags.byteLength; i += size) {
+    const tag = tags.getUint16(i, little), value = i + (big ? 12 : 8);
+    if (tag === 256 || tag === 257) longest = Math.max(longest, tags.getUint16(i + 2, little) === 3 ? tags.getUint16(value, little) : tags.getUint32(value, little));
+    located ||= tag === 33550 || tag === 34264 || tag === 34735;
+  }
+  return located && longest > TILE_SIDE;
+}
+
+async function take_file() {
+  if (file.files[0] && $("job").value !== "map" && await is_raster_to_map(file.files[0]).catch(() => false)) { $("job").value = "map"; show_job(); }
+  work();
+}
+
 form.addEventListener("submit", work);
-file.addEventListener("change", () => work());
+file.addEventListener("change", take_file);
 $("job").addEventListener("change", show_job);
 $("model").addEventListener("change", show_classes);
 const drop = $("drop");
@@ -210,7 +237,7 @@ drop.addEventListener("dragleave", () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => {
   event.preventDefault(); drop.classList.remove("over");
   if (!event.dataTransfer.files.length) return;
-  file.files = event.dataTransfer.files; work();
+  file.files = event.dataTransfer.files; take_file();
 });
 show_job();
 load_models();

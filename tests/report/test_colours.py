@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgcap.geo.colours import class_colours, rgb
+from mgcap.report.colours import class_colours, rgb
 
 names = st.lists(st.one_of(st.text(), st.sampled_from(["river", "lake", "sea", "forest", "water2"])), max_size=60)
 

@@ -1,4 +1,4 @@
-"""A colour for each class: what people expect of water, woods and roofs, and distinct ones for the rest."""
+"""Every colour of maps, charts, explanations and the service's answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import colorsys
 import re
 from collections.abc import Sequence
 
+#: Curves and bars, which colour-blind people can tell apart (Okabe and Ito).
+CHART = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+#: What is not in question.
+GREY = "#b8c2cc"
+#: Outlines of the granularities: blue, yellow and green as in the paper, then others.
+OUTLINES = ("#1f6fd6", "#f2c100", "#1a9c4a", "#d55e00", "#cc79a7", "#56b4e9")
+#: Matplotlib's name of what heat looks like.
+HEAT = "inferno"
 #: By what a name begins with or contains, the first that fits.
 _EXPECTED = (
     ("mobile", "#c03b83"), ("water|sea|lake|ocean|river", "#2b7bba"), ("harbo", "#08306b"), ("ferry|port$", "#3f5aa8"),
@@ -20,8 +28,16 @@ _EXPECTED = (
 )  # fmt: skip
 
 
+def outline(number: int) -> str:
+    """The colour of a granularity."""
+    return OUTLINES[number % len(OUTLINES)]
+
+
 def class_colours(classes: Sequence[str]) -> list[str]:
-    """Colours as ``#rrggbb``, all different, the same for the same list of classes."""
+    """A colour ``#rrggbb`` for each class: what people expect of water, woods and roofs, distinct ones for the rest.
+
+    They are all different, and the same for the same list of classes.
+    """
     taken: list[str] = []
     for number, name in enumerate(classes):
         plain = re.sub(r"[^a-z]", "", name.lower())
