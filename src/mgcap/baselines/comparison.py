@@ -10,6 +10,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ import numpy as np
 from mgcap.baselines import find_methods
 from mgcap.baselines.method import About, Maker, Tools
 from mgcap.baselines.timm_models import PREFIX, timm_method
+from mgcap.baselines.turns import POLL_SECONDS, Turn, give_turns
 from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
 from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
+from mgcap.evaluation.significance import add_significance
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.preparation import open_cache
 from mgcap.persistence.cache import FeatureCache
@@ -126,19 +129,23 @@ class Comparison:
             else:
                 waiting.append(job)
         context = multiprocessing.get_context("spawn")
-        running: dict[str, tuple[Job, Any]] = {}
+        running: dict[str, tuple[Any, Turn]] = {}
+        by_name = {job.name: job for job in self.jobs}
         try:
             while waiting or running:
                 while waiting and len(running) < self.parallel:
                     job = waiting.pop(0)
-                    process = context.Process(target=run_method, args=(job,))
+                    turn = Turn.of(context)
+                    process = context.Process(target=run_method, args=(job, turn))
                     process.start()
-                    running[job.name] = job, process
-                time.sleep(0.1)
-                for name, (job, process) in list(running.items()):
+                    running[job.name] = process, turn
+                time.sleep(POLL_SECONDS)
+                give_turns(running)
+                for name, (process, _) in list(running.items()):
                     if process.is_alive():
                         continue
                     process.join()
+                    job = by_name[name]
                     del running[name]
                     error = read_error(job)
                     if process.exitcode and not error:
@@ -146,7 +153,7 @@ class Comparison:
                         _write_error(job, error)
                     yield job, error
         finally:
-            for _, process in running.values():
+            for process, _ in running.values():
                 process.kill()
 
     def _row(self, job: Job) -> Row:
@@ -207,7 +214,7 @@ def _ending(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def run_method(job: Job) -> None:
+def run_method(job: Job, turn: Turn) -> None:
     """Do the missing runs of a method; this is what a process does."""
     import torch
 
@@ -220,15 +227,16 @@ def run_method(job: Job) -> None:
                 tools = Tools(
                     open_cache(job.runtime), job.runtime.seed + number, job.runtime.engine, job.runtime.device
                 )
-                write_json(job.file(number), one_run(make(tools), tools, job.folder, split))
+                write_json(job.file(number), one_run(make(tools), tools, job, split, turn.alone()))
     except Exception as error:
         known = isinstance(error, MgcapError | ValueError | ImportError)
         _write_error(job, str(error) if known else f"{type(error).__name__}: {error}")
         sys.exit(1)
 
 
-def one_run(method: Any, tools: Tools, folder: SceneFolder, split: Split) -> Row:
-    """Fit a method and test it."""
+def one_run(method: Any, tools: Tools, job: Job, split: Split, alone: AbstractContextManager[None]) -> Row:
+    """Fit a method and test it; its speed is measured with all cores, and with nobody else on them."""
+    folder = job.folder
     train, test = folder.subset(split.train), folder.subset(split.test)
     begin = time.perf_counter()
     method.fit(list(train.paths), [str(label) for label in train.labels])
@@ -237,9 +245,10 @@ def one_run(method: Any, tools: Tools, folder: SceneFolder, split: Split) -> Row
     right = np.asarray(answers) == np.asarray(test.labels)
     some = list(test.paths[:TIMED])
     tools.cache = FeatureCache(memory=True)  # the time of a new image, not of one that is known
-    begin = time.perf_counter()
-    method.predict(some)
-    seconds = (time.perf_counter() - begin) / len(some)
+    with alone, _threads(available_cores()):
+        begin = time.perf_counter()
+        method.predict(some)
+        seconds = (time.perf_counter() - begin) / len(some)
     return {
         "accuracy": 100 * float(right.mean()),
         "wrong": [folder.relative(path) for path, good in zip(test.paths, right, strict=True) if not good],
@@ -253,29 +262,17 @@ def one_run(method: Any, tools: Tools, folder: SceneFolder, split: Split) -> Row
     }
 
 
-def add_significance(rows: list[Row], ratio: float) -> None:
-    """For each method how probable a difference from the best as large as this one is if there is none.
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for torch within the block."""
+    import torch
 
-    By the t-test for resampled splits (Nadeau and Bengio 2003): the splits share images, so the variance of the mean
-    difference is larger by ``1/n + test/train`` instead of ``1/n``.
-
-    Args:
-        rows: The best method first; each gets ``p_value``, None where there is nothing to compare.
-        ratio: Test images for each training image.
-    """
-    from scipy.stats import t
-
-    for row in rows:
-        row["p_value"] = None
-        first, own = np.array(rows[0]["runs"]), np.array(row["runs"])
-        if row is rows[0] or row["mean"] is None or len(own) < 2:
-            continue
-        difference = first - own
-        spread = difference.var(ddof=1) * (1 / len(own) + ratio)
-        if spread > 0:
-            row["p_value"] = float(2 * t.sf(abs(difference.mean()) / np.sqrt(spread), len(own) - 1))
-        elif not difference.any():
-            row["p_value"] = 1.0
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def as_listed(about: About) -> dict[str, Any]:
