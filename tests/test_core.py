@@ -89,10 +89,10 @@ def test_commands_answer_without_extras(arguments: list[str]) -> None:
 )
 def test_what_is_missing_is_named_with_its_extra(code: str, extra: str, tmp_path: Path) -> None:
     import numpy as np
-    from imagecodecs import png_encode
+    import tifffile
 
-    deep = tmp_path / "deep.png"
-    deep.write_bytes(png_encode(np.zeros((8, 8, 3), np.uint16)))
+    deep = tmp_path / "deep.tif"
+    tifffile.imwrite(deep, np.zeros((64, 64, 3), np.uint16), compression="lzw")
     code = f"from pathlib import Path\ntry:\n    {code}\nexcept Exception as error:\n    print(error)"
     done = _run(code, str(deep))
     assert f"pip install 'mgcap[{extra}]'" in done.stdout, done.stdout + done.stderr

@@ -100,7 +100,7 @@ def test_a_forged_cache_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -
     published = BACKBONES[name].weights
     pinned, attempts = published.sha256, published.sources
 
-    def unreachable(what: str, attempts: object, say: object) -> None:
+    def unreachable(what: str, *_: object) -> None:
         raise WeightsError("unreachable")
 
     monkeypatch.setattr(weights, "fetch_first", unreachable)

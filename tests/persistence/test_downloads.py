@@ -247,8 +247,10 @@ def test_sources_are_tried_in_turn(server: tuple[str, Path]) -> None:
     assert read == ["good.bin"]  # nothing else was opened
     assert data == CONTENT and source == f"{url}/good.bin"
     assert len([line for line in said if "failed" in line]) == 2
-    with pytest.raises(WeightsError, match=r"the thing could not be fetched \(tried .*missing.*wrong.*--weights FILE"):
-        fetch_first("the thing", attempts[:2], said.append)
+    with pytest.raises(
+        WeightsError, match=r"the thing could not be fetched \(tried .*missing.*wrong.*\); look elsewhere"
+    ):
+        fetch_first("the thing", attempts[:2], said.append, "look elsewhere")
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -191,10 +191,8 @@ def _is_deep_png(image: Image.Image, path: Path) -> bool:
 def _decode_deep_png(image: Image.Image, path: Path) -> Array:
     try:
         from imagecodecs import png_decode
-    except ImportError as error:
-        raise ImageError(
-            f"{path} has 16 bits a channel, which needs imagecodecs: pip install 'mgcap[formats]'"
-        ) from error
+    except ImportError:
+        return _decode_with_pillow(image)
     data = path.read_bytes()
     described = any(name in data for name in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
     turn = image.getexif().get(274, 1) if described else 1
