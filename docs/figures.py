@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 
 import mgcap
 from mgcap.data.images import read_image
+from mgcap.inference.forward import embed, normalise_spectrum
 from mgcap.pooling import canonical_max, fuse
 from mgcap.views import make_views
 
@@ -43,9 +44,9 @@ def the_line(model: mgcap.SceneClassifier, image: Path, out: Path) -> None:
     with torch.inference_mode():
         views = make_views(tensor, c.granularities, c.rotations, c.size, c.frame, c.corners)[0, 0]
         normalised = make_views((tensor - net.mean) / net.std, c.granularities, c.rotations, c.size, c.frame, c.corners)
-        matrices = net.embed(net.local_features(normalised[0, 0]))
+        matrices = embed(net.local_features(normalised[0, 0]), c, net.reduction)
         pooled, _ = canonical_max(matrices)
-        root = net.normalise(fuse(pooled[None]))
+        root = normalise_spectrum(fuse(pooled[None]), c)
         votes = net.canonical(tensor).votes[0, 0]
     proba = model.predict_proba([image])[0]
     order = proba.argsort()[::-1][:5]
@@ -56,7 +57,7 @@ def the_line(model: mgcap.SceneClassifier, image: Path, out: Path) -> None:
     axes[0, 0].set_title("image")
     for axis, r in zip((axes[0, 1], axes[0, 2], axes[0, 3]), range(1, 4), strict=True):
         axis.imshow(views[r].permute(1, 2, 0).clip(0, 1))
-        axis.set_title(f"turned by {c.angles[r]:.0f}°: {100 * votes[r] / votes.sum():.1f} % of votes")
+        axis.set_title(f"rotated by {c.angles[r]:.0f}°: {100 * votes[r] / votes.sum():.1f} % of votes")
         if r == winner:
             axis.add_patch(Rectangle((1, 1), c.size - 4, c.size - 4, fill=False, lw=4, ec="tab:orange"))
     axes[0, 0].set_title(f"image (0°): {100 * votes[0] / votes.sum():.1f} % of votes")
