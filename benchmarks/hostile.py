@@ -2,7 +2,7 @@
 
 python benchmarks/hostile.py --files 256 --half-open 1500 --large 8
 
-It starts a service of its own that may have so many files open, holds connections that never finish their request, and
+It starts a service of its own with a limit on open files, holds connections that never finish their request, and
 asks for /health and for answers meanwhile; then it sends large PNGs all at once and watches the memory of the service
 and of its decoders.
 """

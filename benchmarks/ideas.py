@@ -116,11 +116,11 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
     rows: dict[int, list[torch.Tensor]] = {size: [] for size in engines}
     seconds = dict.fromkeys(engines, 0.0)
     for _, images in image_batches(paths, 4, lambda i, e: None):
-        turned = model.views_at(images, 0, CONFIG.angles)
-        whole = engines[224].features(turned.flatten(0, 1), 0).unflatten(-1, (14, 14)).unflatten(0, turned.shape[:2])
+        rotated = model.views_at(images, 0, CONFIG.angles)
+        whole = engines[224].features(rotated.flatten(0, 1), 0).unflatten(-1, (14, 14)).unflatten(0, rotated.shape[:2])
         for size, engine in engines.items():
             features, edge, side = whole.clone(), (14 - size // 16) // 2, size // 16
-            part = turned[:, ::3, :, 16 * edge : 16 * edge + size, 16 * edge : 16 * edge + size].flatten(0, 1)
+            part = rotated[:, ::3, :, 16 * edge : 16 * edge + size, 16 * edge : 16 * edge + size].flatten(0, 1)
             start = time.perf_counter()
             content = engine.features(part.contiguous(), 0).unflatten(-1, (side, side))
             seconds[size] += time.perf_counter() - start

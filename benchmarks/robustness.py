@@ -1,8 +1,8 @@
-"""Accuracy on test images that are turned, which training never saw turned.
+"""Accuracy on rotated test images, which training never saw.
 
     python benchmarks/robustness.py DATA --preset paper --granularities 1.0 0.9 0.8 --per-class 10
 
-Trains on 80 % of each class, upright. The test images are turned about their centre by 0, 15, ..., 345 degrees, with
+Trains on 80 % of each class, upright. The test images are rotated about their centre by 0, 15, ..., 345 degrees, with
 mirrored corners, and classified by MG-CAP at one granularity with 1, 4 and 12 rotations, and by the plain features of
 the same network: its activated map, averaged over positions, with the same exact head. The first granularity is used;
 the others only let the pass share its features with the ablation studies.
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mgcap.classifier import SceneClassifier
 from mgcap.cli.console import bars
-from mgcap.data.augmentation import turned
+from mgcap.data.augmentation import rotated
 from mgcap.data.folders import content_hashes, open_folder
 from mgcap.data.splits import make_split
 from mgcap.data.stream import image_batches, to_tensor
@@ -105,9 +105,9 @@ def main() -> None:
     angles = range(0, 360, args.step)
     kinds = {(0, 0, count) for count in COUNTS}
     rows = []
-    with bars("Turned test images", len(test) * len(angles)) as step, torch.no_grad():
+    with bars("Rotated test images", len(test) * len(angles)) as step, torch.no_grad():
         for angle in angles:
-            items = [turned(image, angle).clamp(0, 1) for image in images]
+            items = [rotated(image, angle).clamp(0, 1) for image in images]
             upright: dict[int, Tensor] = {}
             batches = image_batches(items, images_together(max(COUNTS), "cpu"), lambda i, e: None)
             pieces = averages(stream_features(model, batches, engine, [0]), upright)
@@ -139,7 +139,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     for colour, name in zip(CHART, dict.fromkeys(row["method"] for row in rows), strict=False):
         own = [(float(row["angle"]), float(row["accuracy"])) for row in rows if row["method"] == name]
         axes.plot(*zip(*own, strict=True), "o-", color=colour, label=name)
-    axes.set(xlabel="degrees that the test images are turned by", ylabel="accuracy, %")
+    axes.set(xlabel="rotation of the test images, degrees", ylabel="accuracy, %")
     axes.set_xticks(range(0, 361, 45))
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)

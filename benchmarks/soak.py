@@ -72,7 +72,7 @@ def soak(name: str, start: list[str], again: list[str], folder: Path, result: Ca
     seconds, expected = time.monotonic() - began, result()
     rng, inside, finished, fresh = random.Random(options.seed), 0, 0, True
     for number in range(options.kills):
-        if fresh:  # there is nothing to go on with, or it was done
+        if fresh:  # there is nothing to resume, or it was done
             shutil.rmtree(folder)
             folder.mkdir()
         process = run(start if fresh else again)

@@ -109,9 +109,9 @@ def main() -> None:
     if args.write:
         write([items[i] for i in groups[args.write]], args.write)
         return
-    marks = content_hashes(folder.paths)
+    fingerprints = content_hashes(folder.paths)
     splits = {
-        (ratio, run): make_split(folder.targets, ratio, run, marks, folder.classes)
+        (ratio, run): make_split(folder.targets, ratio, run, fingerprints, folder.classes)
         for ratio in (0.5, 0.8)
         for run in range(args.runs)
     }

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mgcap.head import descriptor_vector, likeliest, signed_root, to_vector, vector_length
+from mgcap.head import descriptor_vector, signed_root, to_vector, top_classes, vector_length
 
 
 @settings(deadline=None, max_examples=30)
@@ -47,6 +47,6 @@ def test_descriptor_has_length_one() -> None:
     assert torch.isfinite(descriptor_vector(torch.zeros(1, 4, 4), root=True)).all()
 
 
-def test_likeliest_classes_come_first_and_equal_ones_in_their_order() -> None:
-    found = likeliest(["a", "b", "c", "d"], np.array([0.2, 0.3, 0.2, 0.3]), 3)
+def test_top_classes_come_first_and_equal_ones_in_their_order() -> None:
+    found = top_classes(["a", "b", "c", "d"], np.array([0.2, 0.3, 0.2, 0.3]), 3)
     assert found == [("b", 0.3), ("d", 0.3), ("a", 0.2)]

@@ -199,10 +199,10 @@ def test_root_squared_and_exp_of_log_give_the_matrix_back(values: list[float], s
 @given(spectra, st.integers(0, 1000))
 def test_equivariant_under_rotation(values: list[float], seed: int) -> None:
     matrix = torch.from_numpy(spd.with_spectrum(values, seed)[0])
-    turn = torch.from_numpy(spd.orthogonal(len(values), seed + 1))
+    rotation = torch.from_numpy(spd.orthogonal(len(values), seed + 1))
     for function in (matrix_log, matrix_sqrt):
-        turned = function(turn @ matrix @ turn.mT)
-        assert torch.allclose(turned, turn @ function(matrix) @ turn.mT, atol=1e-7 * max(1, max(values)))
+        rotated = function(rotation @ matrix @ rotation.mT)
+        assert torch.allclose(rotated, rotation @ function(matrix) @ rotation.mT, atol=1e-7 * max(1, max(values)))
 
 
 @settings(deadline=None, max_examples=40)

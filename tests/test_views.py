@@ -32,7 +32,7 @@ def test_against_scipy(frame: str, rotations: int) -> None:
     scale = (math.sqrt(2) if frame == "padded" else 1.0) * crop.shape[-1] / size
     for r in range(rotations):
         angle = math.radians(360 * r / rotations)
-        # output (row, col) -> input: the output is the crop turned clockwise by the angle
+        # output (row, col) -> input: the output is the crop rotated clockwise by the angle
         matrix = scale * np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
         centre_out, centre_in = (size - 1) / 2, (crop.shape[-1] - 1) / 2
         offset = centre_in - matrix @ np.array([centre_out, centre_out])
@@ -48,8 +48,8 @@ def test_paper_frame_holds_the_whole_crop_in_a_158_pixel_square() -> None:
     inside = torch.nonzero(view > 0.5)
     assert inside.min().item() == 33 and inside.max().item() == 190  # 158 = 224 / sqrt(2)
     # at 45 degrees it still is whole: its area does not change
-    turned = make_views(torch.ones(1, 3, 256, 256), (1.0,), 8, 224)[0, 0, 1, 0]
-    assert turned.sum().item() == pytest.approx(view.sum().item(), rel=1e-2)
+    rotated = make_views(torch.ones(1, 3, 256, 256), (1.0,), 8, 224)[0, 0, 1, 0]
+    assert rotated.sum().item() == pytest.approx(view.sum().item(), rel=1e-2)
 
 
 def test_filled_frame_corners() -> None:
@@ -61,14 +61,14 @@ def test_filled_frame_corners() -> None:
 
 @pytest.mark.parametrize("frame", ["padded", "filled"])
 @pytest.mark.parametrize("rotations", [4, 8, 12])
-def test_turning_the_image_shifts_the_views(frame: str, rotations: int) -> None:
+def test_rotating_the_image_shifts_the_views(frame: str, rotations: int) -> None:
     image = _image(64)
     a = make_views(image, (1.0, 0.9), rotations, 40, frame)
     b = make_views(image.rot90(1, (-2, -1)), (1.0, 0.9), rotations, 40, frame)
     assert torch.allclose(b, a.roll(rotations // 4, dims=2), atol=1e-4)
 
 
-def test_first_view_is_upright_and_the_next_turns_clockwise() -> None:
+def test_first_view_is_upright_and_the_next_is_rotated_clockwise() -> None:
     image = _image(40)
     views = make_views(image, (1.0,), 4, 40, "filled")[0, 0]
     assert torch.allclose(views[0], image[0], atol=1e-5)

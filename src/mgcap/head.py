@@ -67,7 +67,7 @@ def descriptor_vector(matrix: Tensor, kind: str = "triangle", root: bool = False
     return F.normalize(signed_root(vector) if root else vector, dim=-1)
 
 
-def likeliest(classes: Sequence[str] | Array, probabilities: Array, count: int = 5) -> list[tuple[str, float]]:
-    """The most probable classes, the first first; of equal ones the one that is listed first."""
+def top_classes(classes: Sequence[str] | Array, probabilities: Array, count: int = 5) -> list[tuple[str, float]]:
+    """The most probable classes, in falling order; equal ones in the order of the list."""
     order = np.argsort(-probabilities, kind="stable")[:count]
     return [(str(classes[k]), float(probabilities[k])) for k in order]

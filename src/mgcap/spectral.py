@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Gradient = Literal["exact", "paper"]
 Scale = Literal["none", "leading"]
 
-#: Matrices of at most so many rows are decomposed side by side, on one thread each.
+#: Matrices of at most this many rows are decomposed side by side, on one thread each.
 SMALL_SIDE = 1024
 #: Newton-Schulz lifts eigenvalues below this share of the Frobenius norm to it: rounding would make them negative.
 NEWTON_SCHULZ_FLOOR = {torch.float32: 4e-6, torch.float64: 1e-13}

@@ -6,9 +6,9 @@ composition is one too and a view needs a single bilinear interpolation. With no
 
 .. math:: q = \rho\, R(\varphi)\, p, \qquad \rho=\sqrt2 \text{ (padded)},\; \rho=1 \text{ (filled)}.
 
-Turning: view ``r`` is the crop turned *clockwise* by :math:`360 r/R` degrees. Turn the image counter-clockwise
-by 90 degrees, as ``torch.rot90`` does, and the view that won before is found 90 degrees further on: canonical
-angles turn with the image.
+Rotation: view ``r`` is the crop rotated *clockwise* by :math:`360 r/R` degrees. Rotate the image counter-clockwise
+by 90 degrees, as ``torch.rot90`` does, and the view that won before is found 90 degrees further: canonical angles
+rotate with the image.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _rotation_grid(angles: Sequence[float], scale: float, size: int, like: Tenso
     """Sampling positions ``[R, size, size, 2]`` (x, y)."""
     axis = (torch.arange(size, dtype=torch.float64) * 2 + 1) / size - 1
     y, x = torch.meshgrid(axis * scale, axis * scale, indexing="ij")
-    turns = [(math.cos(math.radians(angle)), math.sin(math.radians(angle))) for angle in angles]
-    return torch.stack([torch.stack((c * x + s * y, c * y - s * x), dim=-1) for c, s in turns]).to(like)
+    rotations = [(math.cos(math.radians(angle)), math.sin(math.radians(angle))) for angle in angles]
+    return torch.stack([torch.stack((c * x + s * y, c * y - s * x), dim=-1) for c, s in rotations]).to(like)
 
 
 def sample_views(
@@ -50,7 +50,7 @@ def sample_views(
 ) -> Tensor:
     """Sample one granularity at some rotations.
 
-    Angles that differ by a quarter turn share one sample: a frame turned by 90 degrees falls onto itself.
+    Angles that differ by 90 degrees share one sample: a frame rotated by 90 degrees falls onto itself.
 
     Args:
         images: ``[B, 3, H, W]``, normalised so that zero is the mean colour.
@@ -58,7 +58,7 @@ def sample_views(
         angles: Rotations in degrees.
         size: Side of a view in pixels.
         frame: ``padded`` shrinks the crop so that it stays whole at every angle (the paper's), ``filled`` keeps
-            its size and loses the corners that turn out of the frame.
+            its size and loses the corners that are rotated out of the frame.
         corners: What stands outside the crop: ``zero`` or, in a filled frame, the ``mirror`` image.
 
     Returns:

@@ -62,7 +62,7 @@ def test_a_method_that_fails_leaves_its_error_and_the_others_finish(scenes: Path
     assert 0 <= by_name["colour"]["mean"] <= 100 and by_name["colour"]["predict_ms"] > 0
 
 
-def test_a_comparison_goes_on_with_what_is_missing(scenes: Path, own: Path, tmp_path: Path) -> None:
+def test_a_comparison_resumes_with_what_is_missing(scenes: Path, own: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = _comparison(scenes, out, own, ["oracle"]).run()
     file = out / "runs" / "oracle-00.json"

@@ -10,7 +10,7 @@ from mgcap.baselines.recurrent import Rtn, TransformerNetwork, ranking_loss
 from tests.baselines.shades import shades
 
 
-def test_ranking_wants_finer_scales_to_be_surer() -> None:
+def test_ranking_wants_finer_scales_to_be_more_confident() -> None:
     sure, unsure = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 0.0]])
     targets = torch.tensor([0])
     p = float(torch.sigmoid(torch.tensor(4.0)))

@@ -101,7 +101,7 @@ def test_several_images_in_a_file_are_said_in_a_sentence(model: Path, tmp_path: 
     done = run_apart("predict", tmp_path, "--model", model)
     told = [line for line in done.stderr.splitlines() if "several" in line]
     assert len(told) == 1 and "FirstFrameWarning" not in done.stderr and "warnings.warn" not in done.stderr
-    assert told[0].endswith(".tif holds several images; of it and of other such files the first is used")
+    assert told[0].endswith(".tif holds several images; only the first is used, here and in other such files")
 
 
 def test_bad_models(model: Path, tmp_path: Path, scenes: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from scipy.ndimage import rotate
 
-from mgcap.data.augmentation import augment, mix, turned
+from mgcap.data.augmentation import augment, mix, rotated
 
 
 def _image(height: int = 20, width: int = 30) -> torch.Tensor:
@@ -66,30 +66,30 @@ def test_images_of_any_size_are_mixed() -> None:
     assert torch.allclose(flat, 0.5 * image + 0.5, atol=1e-6)
 
 
-def test_a_turned_image_is_what_scipy_turns() -> None:
+def test_a_rotated_image_is_what_scipy_rotates() -> None:
     """Inside the circle that stays in the image; a quarter of a square image is exact everywhere."""
     square = torch.rand(3, 21, 21, generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(turned(square, 90), square.rot90(-1, (-2, -1)), atol=1e-5)
+    assert torch.allclose(rotated(square, 90), square.rot90(-1, (-2, -1)), atol=1e-5)
     wide = torch.rand(3, 24, 40, generator=torch.Generator().manual_seed(1))
     expected = rotate(wide.numpy(), -33, axes=(2, 1), reshape=False, order=1)
     y, x = torch.meshgrid(torch.arange(24) - 11.5, torch.arange(40) - 19.5, indexing="ij")
     inside = (x**2 + y**2).sqrt() < 11
-    assert torch.allclose(turned(wide, 33)[:, inside], torch.from_numpy(expected)[:, inside], atol=1e-4)
-    assert turned(wide, 33).min() >= 0 and (turned(torch.ones(3, 24, 40), 33) - 1).abs().max() < 1e-5
+    assert torch.allclose(rotated(wide, 33)[:, inside], torch.from_numpy(expected)[:, inside], atol=1e-4)
+    assert rotated(wide, 33).min() >= 0 and (rotated(torch.ones(3, 24, 40), 33) - 1).abs().max() < 1e-5
 
 
-def test_turns_come_before_the_crop_and_by_any_angle() -> None:
+def test_rotations_come_before_the_crop_and_by_any_angle() -> None:
     image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2))
-    seen = [augment(image, seed=(k,), horizontal=False, turn=1.0) for k in range(8)]
+    seen = [augment(image, seed=(k,), horizontal=False, rotate=1.0) for k in range(8)]
     assert len({round(s.sum().item(), 3) for s in seen}) == 8
     middle = [s[:, 15:17, 15:17].mean().item() for s in seen]
     assert max(middle) - min(middle) < 0.35  # the centre stays where it is
 
 
-def test_a_share_of_the_images_is_turned_by_the_angles_of_all() -> None:
+def test_a_share_of_the_images_is_rotated_by_the_angles_of_all() -> None:
     image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(3))
-    always = [augment(image, seed=(k,), horizontal=False, turn=1.0) for k in range(200)]
-    seldom = [augment(image, seed=(k,), horizontal=False, turn=0.25) for k in range(200)]
+    always = [augment(image, seed=(k,), horizontal=False, rotate=1.0) for k in range(200)]
+    seldom = [augment(image, seed=(k,), horizontal=False, rotate=0.25) for k in range(200)]
     upright = [torch.equal(s, image) for s in seldom]
     assert 0.65 < sum(upright) / 200 < 0.85 and not any(torch.equal(a, image) for a in always)
     assert all(torch.equal(s, image if plain else a) for s, a, plain in zip(seldom, always, upright, strict=True))

@@ -33,8 +33,8 @@ def test_torch_is_not_loaded() -> None:
 def test_bytes_stay_bytes_and_depth_becomes_floats(tmp_path: Path) -> None:
     for path in good_files(tmp_path):
         rgb = read_rgb(path)
-        turned = path.name in ("a.jpg", "a.png", "lossless.webp")
-        assert rgb.shape == ((30, 20, 3) if turned else (20, 30, 3)), path
+        rotated = path.name in ("a.jpg", "a.png", "lossless.webp")
+        assert rgb.shape == ((30, 20, 3) if rotated else (20, 30, 3)), path
         deep = path.name.startswith(("16", "grey16", "rgb16", "float", "jpeg12", "jpeg2000", "lerc", "bands"))
         assert rgb.dtype == (np.float32 if deep else np.uint8), path
         assert rgb.flags.c_contiguous
@@ -170,7 +170,7 @@ def test_strips_do_not_unpack_to_more_than_the_header_says(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "lerc"])
 def test_parts_that_are_larger_than_the_file_says(tmp_path: Path, compression: str) -> None:
-    """The strips say of themselves that they are larger, for which their decoders would take the memory."""
+    """The strips' own headers give a larger size, for which their decoders would take the memory."""
     pixels = np.zeros((512, 512), np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", pixels, compression=compression, rowsperstrip=512)
     assert read_rgb(tmp_path / "a.tif").shape == (512, 512, 3)
@@ -197,12 +197,12 @@ def test_text_and_profiles_of_a_png_do_not_unpack_without_end(tmp_path: Path) ->
         assert peak_bytes(read) < 100e6
 
 
-@pytest.mark.parametrize("turn", range(1, 9))
-def test_orientation_of_what_pillow_does_not_read(tmp_path: Path, turn: int) -> None:
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_orientation_of_what_pillow_does_not_read(tmp_path: Path, orientation: int) -> None:
     image = Image.fromarray(PIXELS)
-    image.getexif()[274] = turn
+    image.getexif()[274] = orientation
     expected = np.asarray(ImageOps.exif_transpose(image)) / 255
-    tag = [(274, "H", 1, turn, True)]
+    tag = [(274, "H", 1, orientation, True)]
     floats = (PIXELS / 255).astype(np.float32)
     planar = {"planarconfig": "separate", "extratags": tag}
     tifffile.imwrite(tmp_path / "deep.tif", DEEP, photometric="rgb", extratags=tag)
@@ -211,7 +211,7 @@ def test_orientation_of_what_pillow_does_not_read(tmp_path: Path, turn: int) -> 
     bands = np.concatenate([PIXELS] * 4, 2)
     tifffile.imwrite(tmp_path / "bands.tif", bands, photometric="minisblack", planarconfig="contig", extratags=tag)
     exif = Image.Exif()
-    exif[274] = turn
+    exif[274] = orientation
     png = imagecodecs.png_encode(DEEP)
     described = png[:33] + png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0")) + png[33:]
     (tmp_path / "deep.png").write_bytes(described)
@@ -323,10 +323,10 @@ def test_white() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory can be measured on Linux only")
-@pytest.mark.parametrize("turn", [1, 6])
-def test_memory_of_a_large_deep_image(tmp_path: Path, turn: int) -> None:
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_memory_of_a_large_deep_image(tmp_path: Path, orientation: int) -> None:
     deep = np.random.default_rng(0).integers(0, 4000, (2500, 2500, 3), dtype=np.uint16)  # malloc keeps less
-    options: dict[str, Any] = {"photometric": "rgb", "extratags": [(274, "H", 1, turn, True)]}
+    options: dict[str, Any] = {"photometric": "rgb", "extratags": [(274, "H", 1, orientation, True)]}
     tifffile.imwrite(tmp_path / "strips.tif", deep, compression="lzw", **options)
     tifffile.imwrite(tmp_path / "float.tif", deep.astype(np.float32), **options)
     tifffile.imwrite(tmp_path / "planar.tif", deep.transpose(2, 0, 1), planarconfig="separate", **options)

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         open_folder(tmp_path / "flat")
 
 
-def test_hashes_find_copies_whatever_their_format(tmp_path: Path) -> None:
+def test_fingerprints_find_duplicates_whatever_their_format(tmp_path: Path) -> None:
     root = _fill(tmp_path, {"a": 2, "b": 1})
     shutil.copy(root / "a/0.png", root / "b/copy.png")
     Image.open(root / "a/0.png").save(root / "b/same.tif")

@@ -39,7 +39,7 @@ def test_arrays() -> None:
     assert (truth.dtype, truth.white) == ("bool", 1)
 
 
-def test_images_that_mark_missing_pixels_are_passed_over(tmp_path: Path) -> None:
+def test_images_that_mark_missing_pixels_are_skipped(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "missing.tif", np.full((32, 32), 3.4e38, np.float32))
     tifffile.imwrite(tmp_path / "good.tif", np.full((32, 32), 0.5, np.float32))
     assert imagery_of(sorted(tmp_path.iterdir())).white == 1

@@ -78,8 +78,8 @@ def test_orientation_is_applied(tmp_path: Path) -> None:
     image = Image.fromarray(PIXELS)
     exif = Image.Exif()
     exif[0x0112] = 6
-    image.save(tmp_path / "turned.jpg", exif=exif)
-    assert read_image(tmp_path / "turned.jpg").shape == (3, 30, 20)
+    image.save(tmp_path / "rotated.jpg", exif=exif)
+    assert read_image(tmp_path / "rotated.jpg").shape == (3, 30, 20)
 
 
 def _png_header(width: int, height: int) -> bytes:

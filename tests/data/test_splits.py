@@ -33,23 +33,23 @@ def test_seeds() -> None:
     st.floats(0.1, 0.9),
     st.integers(0, 99),
 )
-def test_copies_never_land_on_both_sides(
+def test_duplicates_never_land_in_both_subsets(
     sizes: list[int], pairs: list[tuple[int, int]], ratio: float, seed: int
 ) -> None:
     targets = [i for i, size in enumerate(sizes) for _ in range(size)]
-    marks: list[int | None] = list(range(len(targets)))
+    fingerprints: list[int | None] = list(range(len(targets)))
     for a, b in pairs:
-        marks[a % len(targets)] = marks[b % len(targets)]
+        fingerprints[a % len(targets)] = fingerprints[b % len(targets)]
     try:
-        split = make_split(targets, ratio, seed, marks)
+        split = make_split(targets, ratio, seed, fingerprints)
     except DataError as error:
-        assert "copies" in str(error)
+        assert "duplicates" in str(error)
         return
-    assert not {marks[i] for i in split.train} & {marks[i] for i in split.test}
+    assert not {fingerprints[i] for i in split.train} & {fingerprints[i] for i in split.test}
     assert sorted(split.train + split.test) == list(range(len(targets)))
 
 
-def test_unmarked_images_are_not_copies_of_each_other() -> None:
+def test_images_without_a_fingerprint_are_not_duplicates_of_each_other() -> None:
     split = make_split(TARGETS, 0.6, 0, [None] * len(TARGETS))
     assert len(split.train) == 21
 
@@ -62,7 +62,7 @@ def test_what_cannot_be_split_is_said() -> None:
     for wrong in (0.0, 1.0, 1.5, -1, 0):
         with pytest.raises(DataError, match="between 0 and 1"):
             make_split(TARGETS, wrong)
-    with pytest.raises(DataError, match="copies of each other"):
+    with pytest.raises(DataError, match="duplicates of each other"):
         make_split([0, 0, 1, 1], 0.5, 0, ["x", "x", "y", "z"])
 
 
@@ -71,7 +71,21 @@ def test_file_and_back(scenes: Path, tmp_path: Path) -> None:
     split = make_split(folder.targets, 0.5, 3)
     write_split(tmp_path / "split.csv", folder, split)
     assert read_split(tmp_path / "split.csv", folder) == split
-    assert (tmp_path / "split.csv").read_text().splitlines()[0] == "path,label,side"
+    assert (tmp_path / "split.csv").read_text().splitlines()[0] == "path,label,subset"
+
+
+def test_files_with_the_former_column(scenes: Path, tmp_path: Path) -> None:
+    folder = open_folder(scenes)
+    names = [folder.relative(path) for path in folder.paths]
+    path = tmp_path / "split.csv"
+    rows = [f"{n},{folder.labels[i]},{'test' if i % 3 else 'train'}" for i, n in enumerate(names)]
+    path.write_text("\n".join(["path,label,side", *rows]))
+    split = read_split(path, folder)
+    assert split.train == tuple(range(0, len(names), 3))
+    assert sorted(split.train + split.test) == list(range(len(names)))
+    path.write_text(f"path,label,side\n{names[0]},{folder.labels[0]},left\n")
+    with pytest.raises(DataError, match="line 2: the subset must be train or test, not 'left'"):
+        read_split(path, folder)
 
 
 def test_bad_files(scenes: Path, tmp_path: Path) -> None:
@@ -84,10 +98,10 @@ def test_bad_files(scenes: Path, tmp_path: Path) -> None:
     for content, sentence in (
         ("", "not a split file"),
         ("a,b\n1,2\n", "not a split file"),
-        (f"path,label,side\n{first},{label},left\n", "line 2: the side"),
-        (f"path,label,side\nno/such.png,{label},train\n", "has no image"),
-        (f"path,label,side\n{first},other,train\n", "lies elsewhere"),
-        (f"path,label,side\n{first},{label},train\n{first},{label},test\n", "on both sides"),
+        (f"path,label,subset\n{first},{label},left\n", "line 2: the subset"),
+        (f"path,label,subset\nno/such.png,{label},train\n", "has no image"),
+        (f"path,label,subset\n{first},other,train\n", "lies elsewhere"),
+        (f"path,label,subset\n{first},{label},train\n{first},{label},test\n", "in both subsets"),
     ):
         path.write_text(content)
         with pytest.raises(DataError, match=sentence):

@@ -37,7 +37,7 @@ def test_each_run_is_what_training_on_its_split_gives(scenes: Path, tmp_path: Pa
     assert summary["runs"][1] == pytest.approx(100 * kept.score(test.paths, test.labels))
 
 
-def test_a_killed_study_goes_on_in_the_middle_of_a_run(
+def test_a_killed_study_resumes_in_the_middle_of_a_run(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = _study(scenes, tmp_path / "whole", epochs=2).run()["run"]

@@ -49,7 +49,7 @@ def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Pa
     assert len(list((tmp_path / "splits").glob("*.csv"))) == 3
 
 
-def test_a_killed_study_goes_on(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_study_resumes(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _study(scenes, tmp_path / "whole").run()["run"]
     _study(scenes, tmp_path / "killed").run()
     (tmp_path / "killed" / "runs" / "run-01.json").unlink()

@@ -44,13 +44,13 @@ def _tensor() -> object:
     return torch.from_numpy(_image()).permute(2, 0, 1)[None].float() / 255
 
 
-def test_a_turned_image_turns_its_explanation(classifier: SceneClassifier) -> None:
+def test_a_rotated_image_rotates_its_explanation(classifier: SceneClassifier) -> None:
     plain = explain_image(classifier, _image())
-    turned = explain_image(classifier, np.rot90(_image()).copy())
-    assert turned.angles.tolist() == ((plain.angles + 90) % 360).tolist()
-    np.testing.assert_allclose(turned.views, plain.views, atol=1e-5)
+    rotated = explain_image(classifier, np.rot90(_image()).copy())
+    assert rotated.angles.tolist() == ((plain.angles + 90) % 360).tolist()
+    np.testing.assert_allclose(rotated.views, plain.views, atol=1e-5)
     for method, heat in plain.heat.items():
-        np.testing.assert_allclose(turned.heat[method], np.rot90(heat), atol=2e-3)
+        np.testing.assert_allclose(rotated.heat[method], np.rot90(heat), atol=2e-3)
 
 
 def test_a_contrast_is_the_difference_of_two_logits(classifier: SceneClassifier) -> None:
@@ -68,7 +68,7 @@ def test_classes_that_are_not_there(classifier: SceneClassifier) -> None:
     with pytest.raises(DataError, match="does not know the class 'moon'"):
         explain_image(classifier, _image(), target="moon")
     name = str(classifier.classes_[0])
-    with pytest.raises(DataError, match="against itself"):
+    with pytest.raises(DataError, match="with itself"):
         explain_image(classifier, _image(), target=name, contrast=name)
 
 

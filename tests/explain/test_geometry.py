@@ -35,7 +35,7 @@ def test_a_view_comes_back_to_where_it_was_taken(frame: str, ratio: float, angle
     assert not back[outside].any()
 
 
-def test_a_map_turns_with_its_view() -> None:
+def test_a_map_rotates_with_its_view() -> None:
     heat = torch.rand(7, 7)
     upright = to_image_frame(heat, 0.0, 1.0, "filled", 56, 56)
     torch.testing.assert_close(to_image_frame(heat, 90.0, 1.0, "filled", 56, 56), upright.rot90(1, (-2, -1)))

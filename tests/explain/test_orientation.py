@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mgcap.explain.orientation import circular_variance, dominant_orientation, sharpness, turned_orientation
+from mgcap.explain.orientation import circular_variance, dominant_orientation, rotated_orientation, sharpness
 from mgcap.views import sample_views
 
 
@@ -21,12 +21,12 @@ def test_stripes_have_their_direction(degrees: float) -> None:
     assert abs((found - degrees + 90) % 180 - 90) < 2 and coherence > 0.9
 
 
-def test_turning_an_image_clockwise_turns_its_orientation_so() -> None:
+def test_rotating_an_image_clockwise_rotates_its_orientation() -> None:
     image = torch.from_numpy(_stripes(70)).float()
     for angle in (30.0, 90.0, 250.0):
-        turned = sample_views(image[None, None].expand(1, 3, -1, -1), 1.0, [angle], 64, "filled", "mirror")[0, 0, 0]
-        expected = float(turned_orientation(np.array([70.0]), np.array([angle]))[0])
-        assert abs((dominant_orientation(turned.numpy())[0] - expected + 90) % 180 - 90) < 3
+        rotated = sample_views(image[None, None].expand(1, 3, -1, -1), 1.0, [angle], 64, "filled", "mirror")[0, 0, 0]
+        expected = float(rotated_orientation(np.array([70.0]), np.array([angle]))[0])
+        assert abs((dominant_orientation(rotated.numpy())[0] - expected + 90) % 180 - 90) < 3
 
 
 def test_no_direction_in_noise() -> None:

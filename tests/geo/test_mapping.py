@@ -107,9 +107,9 @@ def test_rasters_picture_and_table(make_map: Any, write_raster: Any, picture: An
     assert not list(table.parent.glob("*.parts"))
 
 
-def test_geojson_is_in_degrees_and_turns_left(make_map: Any, write_raster: Any, picture: Any) -> None:
-    turned = Affine(0.3, 0.4, 500_000, 0.4, -0.3, 5_600_000)  # a grid that lies askew, pixels of 0.5 m
-    found = json.loads(make_map(write_raster(picture, transform=turned), "turned.geojson").files[0].read_text())
+def test_geojson_is_in_degrees_and_anticlockwise(make_map: Any, write_raster: Any, picture: Any) -> None:
+    rotated = Affine(0.3, 0.4, 500_000, 0.4, -0.3, 5_600_000)  # a grid that lies askew, pixels of 0.5 m
+    found = json.loads(make_map(write_raster(picture, transform=rotated), "rotated.geojson").files[0].read_text())
     assert len(found["features"]) == 12
     for feature in found["features"]:
         (ring,) = feature["geometry"]["coordinates"]
@@ -191,7 +191,7 @@ def test_merged_cells_have_the_probability_of_their_new_class(make_map: Any, wri
     assert np.allclose(_features(merged.files[0])[2]["probability"], own.ravel(), atol=1e-4)
 
 
-def test_a_killed_run_goes_on_and_others_order_gives_the_same_bytes(
+def test_a_killed_run_resumes_and_others_order_gives_the_same_bytes(
     make_map: Any, write_raster: Any, picture: Any, classifier: SceneClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mgcap.geo.plan.CHUNK", 2)
@@ -331,7 +331,7 @@ def test_damaged_parts_are_computed_again_and_no_others(half_done: Any, tmp_path
     assert same
     assert computed == [0, 1, 2, 3, 5]
     assert said[:2] == [
-        "1 of 6 parts of the map are there already",
+        "resuming: 1 of 6 parts of the map are done",
         "4 parts of the map are damaged and computed again",
     ]
 

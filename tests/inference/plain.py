@@ -13,8 +13,8 @@ class PlainEngine:
 
     name, overlaps = "plain", False
 
-    def __init__(self, model: MGCAP, mark: str = "plain") -> None:
-        self.model, self.mark = model, mark
+    def __init__(self, model: MGCAP, fingerprint: str = "plain") -> None:
+        self.model, self.fingerprint = model, fingerprint
 
     @property
     def made_from(self) -> Stamp:

@@ -42,8 +42,8 @@ def test_the_divisors_are_contained() -> None:
     assert rotation_counts(7) == (1, 7)
 
 
-def _extractor(model: MGCAP, mark: str, cache: FeatureCache, variants: list[Variant] | None = None) -> Extractor:
-    return Extractor(model, PlainEngine(model, mark), cache, variants)
+def _extractor(model: MGCAP, fingerprint: str, cache: FeatureCache, variants: list[Variant] | None = None) -> Extractor:
+    return Extractor(model, PlainEngine(model, fingerprint), cache, variants)
 
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])
@@ -103,7 +103,7 @@ def test_a_second_run_looks_at_nothing(scenes: Path, tmp_path: Path, monkeypatch
 
 def test_recipes_differ_where_rows_would(tmp_path: Path) -> None:
     model = _model()
-    names = {next(iter(_extractor(model, mark, FeatureCache(tmp_path)).stores.values())).folder for mark in "ab"}
+    names = {next(iter(_extractor(model, own, FeatureCache(tmp_path)).stores.values())).folder for own in "ab"}
     changed = [
         _model(CONFIG.replace(**change))
         for change in ({"ridge": 1e-3}, {"size": 96}, {"rotations": 2}, {"feature_norm": "l2"}, {"field_of_view": 0.5})

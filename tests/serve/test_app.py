@@ -151,7 +151,7 @@ def _jpeg(width: int, height: int) -> bytes:
         (_jpeg(4, 4), 400),
     ],
 )
-def test_bad_files_are_turned_away_in_one_sentence(start: Start, content: bytes, status: int) -> None:
+def test_bad_files_are_refused_in_one_sentence(start: Start, content: bytes, status: int) -> None:
     url = start(max_megapixels=1)
     reply = httpx.post(f"{url}/api/predict", **_sent(content, "../../etc/passwd.svg"))
     assert reply.status_code == status, reply.text
@@ -159,7 +159,7 @@ def test_bad_files_are_turned_away_in_one_sentence(start: Start, content: bytes,
     assert "\n" not in error and "Traceback" not in error and "/tmp" not in error and "mgcap-serve" not in error
 
 
-def test_bad_requests_are_turned_away(start: Start, image: Path) -> None:
+def test_bad_requests_are_refused(start: Start, image: Path) -> None:
     url = start(max_megabytes=0.1, timeout=0.7)
     assert httpx.post(f"{url}/api/predict").status_code == 422
     malformed = {"content-type": "multipart/form-data; boundary=x"}

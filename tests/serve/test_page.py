@@ -77,7 +77,7 @@ def _raster(path: Path, scenes: Path, times: int = 1, **options: Any) -> Path:
      (3, {"crs": None, "transform": None}, "explain")],
     ids=["georeferenced", "BigTIFF", "big endian", "a tile", "without a place"],
 )  # fmt: skip
-def test_a_large_geotiff_is_mapped_without_being_told(
+def test_a_large_geotiff_is_mapped_without_being_asked(
     start: Start, browser: Any, scenes: Path, tmp_path: Path, times: int, options: dict[str, Any], job: str
 ) -> None:
     with warnings.catch_warnings():
@@ -119,7 +119,7 @@ def test_a_raster_is_mapped_by_keyboard_on_a_phone_in_the_dark(
     assert complaints == []
 
 
-def test_errors_are_told_and_tokens_asked_for(start: Start, browser: Any, tmp_path: Path) -> None:
+def test_errors_are_shown_and_tokens_asked_for(start: Start, browser: Any, tmp_path: Path) -> None:
     page, _ = _opened(browser, start(token="sesame"))
     page.wait_for_selector("#token", state="visible")
     assert "token" in page.inner_text("#status")

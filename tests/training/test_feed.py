@@ -31,7 +31,7 @@ def test_images_are_cropped_and_flipped_by_seed_epoch_and_number() -> None:
     ((batch, views),) = feed.batches(1)
     assert isinstance(views, SampledViews) and views.field_of_view == 1.0
     for index, image in zip(batch, views.images, strict=True):
-        assert torch.equal(image, augment(IMAGES[index], seed=(3, 1, index), crop=0.9, vertical=True, turn=0.5))
+        assert torch.equal(image, augment(IMAGES[index], seed=(3, 1, index), crop=0.9, vertical=True, rotate=0.5))
     ((_, again),) = _feed(Finetune(batch=5, crop=0.9, vertical_flip=True, random_angle=0.5)).batches(1)
     assert isinstance(again, SampledViews) and torch.equal(again.images[0], views.images[0])
     plain = feed.unchanged(IMAGES)

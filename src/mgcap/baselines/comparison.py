@@ -1,7 +1,7 @@
 """Several methods on the same splits: one process for each, one file for each run, one table for all.
 
-A method that raises, or whose process dies, leaves its error and the others go on. A comparison that was killed goes on
-with what is missing.
+A method that raises, or whose process dies, leaves its error and the others continue. A comparison that was killed
+resumes with the runs that are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
 from mgcap.errors import DataError, MgcapError
-from mgcap.evaluation.resumed import check_identity, data_marks, read_run
+from mgcap.evaluation.resumed import check_fingerprint, data_fingerprints, read_run
 from mgcap.evaluation.significance import add_significance
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.preparation import open_cache
@@ -73,7 +73,7 @@ class Comparison:
         folder: The images.
         splits: One for each run.
         names: The methods.
-        out: Where runs and tables go; a comparison that was begun there goes on.
+        out: Where runs and tables go; a comparison that was begun there is resumed.
         files: Python files with methods of the user's own.
         jobs: Methods at the same time; as many as there are cores by default.
         runtime: Engine for frozen networks, device for those that are trained, seed, cache and progress.
@@ -101,12 +101,12 @@ class Comparison:
         threads = max(1, cores // self.parallel)
         quiet = replace(runtime, progress=silent)  # processes say nothing
         self.jobs = [Job(name, tuple(files), folder, self.splits, out, quiet, threads) for name in self.about]
-        self.identity = {**data_marks(folder, splits), "seed": runtime.seed, "engine": runtime.engine}
-        check_identity(out / "comparison.json", self.identity, "comparison")
+        self.fingerprint = {**data_fingerprints(folder, splits), "seed": runtime.seed, "engine": runtime.engine}
+        check_fingerprint(out / "comparison.json", self.fingerprint, "comparison")
 
     def run(self) -> list[Row]:
         """Do what is missing and return a row for each method, the best first."""
-        write_json(self.out / "comparison.json", {"identity": self.identity})
+        write_json(self.out / "comparison.json", {"identity": self.fingerprint})
         for number, split in enumerate(self.splits):
             write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
         with self.progress("Methods", len(self.jobs)) as step:
@@ -188,7 +188,7 @@ def choose(methods: Methods, names: Sequence[str]) -> Methods:
         if name.startswith(PREFIX):
             found = {name: timm_method(name)}
         if not found:
-            raise DataError(f"there is no method '{name}'; mgcap compare --list shows which there are")
+            raise DataError(f"there is no method '{name}'; mgcap compare --list shows them all")
         chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
 
@@ -215,7 +215,7 @@ def _ending(code: int) -> str:
 
 
 def run_method(job: Job, turn: Turn) -> None:
-    """Do the missing runs of a method; this is what a process does."""
+    """Do the missing runs of a method, in a process of its own."""
     import torch
 
     torch.set_num_threads(job.threads)
@@ -244,7 +244,7 @@ def one_run(method: Any, tools: Tools, job: Job, split: Split, alone: AbstractCo
     answers = method.predict(list(test.paths))
     right = np.asarray(answers) == np.asarray(test.labels)
     some = list(test.paths[:TIMED])
-    tools.cache = FeatureCache(memory=True)  # the time of a new image, not of one that is known
+    tools.cache = FeatureCache(memory=True)  # the time of a new image, not of a cached one
     with alone, _threads(available_cores()):
         begin = time.perf_counter()
         method.predict(some)
@@ -264,7 +264,7 @@ def one_run(method: Any, tools: Tools, job: Job, split: Split, alone: AbstractCo
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many threads for torch within the block."""
+    """Let torch use this number of threads within the block."""
     import torch
 
     before = torch.get_num_threads()

@@ -4,8 +4,8 @@ D-CNN adds to the cross-entropy a term on pairs of images in a batch that keeps 
 apart, :math:`\lambda\,\mathrm{mean}\,[\tau_1 - l_{ij}(\tau_2 - \lVert x_i - x_j\rVert^2)]_+` with :math:`l = 1` for a
 pair of one class and :math:`-1` otherwise, on features of unit length.
 
-On a CPU the lower layers stay as they are, and what they give for the four turns of an image is kept; the turns take
-the place of random augmentation.
+On a CPU the lower layers stay as they are, and what they give for four rotations of an image is kept; these rotations
+replace random augmentation.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ from mgcap.runtime import seeded
 
 #: The first layer that is trained.
 TRAIN_FROM = {"alexnet": "conv3", "googlenet": "inception5a", "vgg16": "conv5_1"}
-#: Passes over the training images: each turn of an image twice, of the largest network once.
+#: Epochs: each rotation of an image is seen twice, with the largest network once.
 EPOCHS = {"alexnet": 8, "googlenet": 8, "vgg16": 4}
 BATCH = 32
 #: Learning rates of the network and of the classifier on top; both fall by a cosine. Chosen with AlexNet on 420 of the
 #: training images of one split of UC Merced: 94.3 %, against 91.4 with a fifth and a tenth of them.
 RATE, TOP_RATE = 5e-3, 1e-1
-#: Turns of an image that the epochs go through.
-TURNS = 4
+#: Rotations of an image that the epochs cycle through.
+ROTATIONS = 4
 #: D-CNN: weight of the pairs, and the two margins.
 PAIRS, TAU_1, TAU_2 = 0.05, 0.5, 0.75
 
 
 class LowerLayers:
-    """What the frozen layers give for one turn of an image.
+    """What the frozen layers give for one rotation of an image.
 
     Args:
         backbone: A name of the registry.
-        turn: Number of the turn or mirror, see :func:`mgcap.baselines.invariant.dihedral`.
+        rotation: Number of the rotation or reflection, see :func:`mgcap.baselines.invariant.dihedral`.
         engine: Has the layers.
         weights: ``imagenet`` or ``random``.
     """
 
-    def __init__(self, backbone: str, turn: int, engine: Engine, weights: str) -> None:
-        self.backbone, self.turn, self.engine = backbone, turn, engine
+    def __init__(self, backbone: str, rotation: int, engine: Engine, weights: str) -> None:
+        self.backbone, self.rotation, self.engine = backbone, rotation, engine
         self.recipe: Recipe = {
             "kind": "lower layers",
             "backbone": backbone,
             "before": TRAIN_FROM[backbone],
-            "turn": turn,
+            "turn": rotation,
             "weights": weights,
-            "engine": engine.mark,
+            "engine": engine.fingerprint,
         }
 
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        return self.engine.features(prepared(dihedral(images)[self.turn], self.backbone), 0).flatten(1)
+        return self.engine.features(prepared(dihedral(images)[self.rotation], self.backbone), 0).flatten(1)
 
 
 def pair_loss(features: Tensor, targets: Tensor, tau_1: float = TAU_1, tau_2: float = TAU_2) -> Tensor:
@@ -89,7 +89,7 @@ class TrainedNetwork(SvmMethod):
         backbone: A name of :data:`TRAIN_FROM`.
         pairs: Weight of the metric term; 0 is plain fine-tuning.
         weights: ``imagenet``, or ``random`` for tests.
-        epochs: Passes over the training images, if not those of :data:`EPOCHS`.
+        epochs: Epochs, if not those of :data:`EPOCHS`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TrainedNetwork(SvmMethod):
         whole = network(backbone, NETWORKS[backbone][1], weights)
         self.lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
         engine = open_frozen(self.lower, backbone, tools.engine)
-        self.turns = [LowerLayers(backbone, turn, engine, weights) for turn in range(TURNS)]
+        self.rotations = [LowerLayers(backbone, number, engine, weights) for number in range(ROTATIONS)]
         with torch.inference_mode():
             self.shape = self.lower(torch.zeros(1, 3, INPUT, INPUT)).shape[1:]
         self.size = sum(p.numel() for p in whole.parameters())
@@ -120,7 +120,7 @@ class TrainedNetwork(SvmMethod):
         top = nn.Linear(width, len(classes))
 
         def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
-            features = self._features([images[i] for i in batch], epoch % TURNS)
+            features = self._features([images[i] for i in batch], epoch % ROTATIONS)
             return F.cross_entropy(top(features), targets[batch]), pair_loss(features, targets[batch])
 
         groups = [{"params": list(part.parameters()), "lr": lr} for part, lr in ((self.upper, RATE), (top, TOP_RATE))]
@@ -136,8 +136,8 @@ class TrainedNetwork(SvmMethod):
         """Those of the network."""
         return self.size
 
-    def _features(self, images: Sequence[Item], turn: int) -> Tensor:
-        seen = self.tools.describe(self.turns[turn], images).reshape(len(images), *self.shape)
+    def _features(self, images: Sequence[Item], rotation: int) -> Tensor:
+        seen = self.tools.describe(self.rotations[rotation], images).reshape(len(images), *self.shape)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             out: Tensor = self.upper(seen.contiguous(memory_format=torch.channels_last))
         return out.float().mean((-2, -1))

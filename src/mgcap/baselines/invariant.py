@@ -1,6 +1,6 @@
-r"""IDCCP: covariances averaged over the eight turns and mirrors of the image, and compressed (Wang et al. 2021).
+r"""IDCCP: covariances averaged over the rotations and reflections of the image, and compressed (Wang et al. 2021).
 
-An average over the group D4 does not change when the image is turned by a quarter or mirrored. The compression
+An average over the group D4 does not change when the image is rotated by 90 degrees or mirrored. The compression
 :math:`W^\top C W` with orthonormal columns is learnt there on the Stiefel manifold; with a frozen network we take
 the leading eigenvectors of the mean covariance of the training images, which keep most of it.
 """
@@ -25,7 +25,7 @@ COMPRESSED = 128
 
 
 def dihedral(images: Tensor) -> list[Tensor]:
-    """The eight turns by quarters and mirrors of images ``[..., H, W]``."""
+    """The eight rotations by multiples of 90 degrees and reflections of images ``[..., H, W]``."""
     return [torch.rot90(seen, quarter, (-2, -1)) for seen in (images, images.flip(-1)) for quarter in range(4)]
 
 

@@ -85,7 +85,7 @@ class Tools:
     Attributes:
         cache: Keeps descriptors.
         seed: Of everything random.
-        engine: Who computes frozen networks, see :mod:`mgcap.inference.engines`.
+        engine: Computes frozen networks, see :mod:`mgcap.inference.engines`.
         device: Where networks are trained.
         progress: Where to report.
     """
@@ -148,7 +148,7 @@ METHODS: dict[str, tuple[About, Maker]] = {}
 
 
 def register(about: About, make: Maker) -> None:
-    """Put a method on the list.
+    """Register a method.
 
     Raises:
         DataError: If the name is taken by another one, or the family is unknown.

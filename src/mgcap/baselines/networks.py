@@ -34,7 +34,7 @@ class Layer:
         layer: Which layer.
         gather: From the map ``[B, C, h, w]`` to ``[B, d]``.
         how: A name for that, which says everything that matters.
-        engine: Who computes it.
+        engine: Computes it.
         weights: ``imagenet``, or ``random`` for tests.
     """
 
@@ -55,7 +55,7 @@ class Layer:
             "layer": layer,
             "how": how,
             "weights": weights,
-            "engine": self.engine.mark,
+            "engine": self.engine.fingerprint,
         }
 
     @torch.inference_mode()
@@ -75,7 +75,7 @@ def as_maps(features: Tensor) -> Tensor:
 
 
 def prepared(images: Tensor, backbone: str, side: int = INPUT) -> Tensor:
-    """Images as a network wants them: 224 x 224 pixels unless told, its own mean and standard deviation."""
+    """Images as a network wants them: 224 x 224 pixels by default, its own mean and standard deviation."""
     spec = find_backbone(backbone)
     small = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
     mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))

@@ -2,8 +2,8 @@ r"""RTN: recurrent spatial transformers over three scales (Chen et al. 2018).
 
 The image, then what a transformer cuts out of it, then what the next one cuts out of that, go through the same network.
 At each scale bilinear pooling of the reduced features gives both the class scores and the affine map to the next scale.
-The loss is the cross-entropy of every scale and a ranking of neighbours: a finer scale should be surer of the right
-class, :math:`[p_s(y) - p_{s+1}(y) + m]_+`. The answer is the mean of the three.
+The loss is the cross-entropy of every scale and a ranking of neighbours: a finer scale should be more confident of the
+right class, :math:`[p_s(y) - p_{s+1}(y) + m]_+`. The answer is the mean of the three.
 
 The paper does not say how training begins. Here, as is usual with bilinear pooling, the channels are reduced to the
 principal ones of the pretrained network at first, the classifier of each scale is solved on its features, and then all
@@ -95,7 +95,7 @@ class TransformerNetwork(nn.Module):
 
 
 def ranking_loss(logits: Sequence[Tensor], targets: Tensor, margin: float = MARGIN) -> Tensor:
-    """How far finer scales are from being surer than coarser ones."""
+    """By how much finer scales fail to be more confident than coarser ones."""
     own = [scores.softmax(1).gather(1, targets[:, None])[:, 0] for scores in logits]
     gaps = [F.relu(coarse - fine + margin).mean() for coarse, fine in itertools.pairwise(own)]
     return torch.stack(gaps).sum()
@@ -108,7 +108,7 @@ class Rtn:
         tools: What methods share.
         backbone: A name of the registry.
         weights: ``imagenet``, or ``random`` for tests.
-        epochs: Passes over the training images.
+        epochs: How many.
     """
 
     def __init__(self, tools: Tools, backbone: str, weights: str = "imagenet", epochs: int = EPOCHS) -> None:

@@ -23,7 +23,7 @@ def train(
     Args:
         groups: Parameters with their learning rates, as torch's optimisers take them.
         images: How many training images there are.
-        epochs: Passes over them.
+        epochs: How many.
         batch: Images in one step.
         terms: Gives the two terms of the loss.
         weight: Of the second.

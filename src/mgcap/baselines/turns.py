@@ -1,4 +1,4 @@
-"""Turns of processes that run side by side: who measures its speed has the machine for itself."""
+"""Turns of processes that run side by side: a process that measures its speed has the machine to itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STOP, _CONTINUE = (getattr(signal, name, None) for name in ("SIGSTOP", "SIGCONT
 
 @dataclass(frozen=True)
 class Turn:
-    """What one process and the one that started it tell each other.
+    """Signals between a process and the one that started it.
 
     Attributes:
         asked: Set by the process for as long as it wants to be alone.

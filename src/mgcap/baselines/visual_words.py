@@ -157,7 +157,7 @@ class VisualWords(SvmMethod):
 
 
 def learn_words(sample: Tensor, count: int, seed: int) -> Tensor:
-    """A codebook ``[k, d]`` by k-means; with fewer descriptors than words, so many words."""
+    """A codebook ``[k, d]`` by k-means; with fewer descriptors than words, a word for each."""
     from sklearn.cluster import MiniBatchKMeans
 
     count = min(count, len(sample))

@@ -152,7 +152,7 @@ def _write(rows: list[Row], comparison: Any, folder: SceneFolder, out: Path) -> 
         f"{len(folder.classes)} classes, {train} training and {test} test images, "
         f"{len(comparison.splits)} run{'s' * (len(comparison.splits) > 1)} on the same splits",
         o.command_line(),
-        {"identity": comparison.identity, "methods": [row["name"] for row in rows]},
+        {"identity": comparison.fingerprint, "methods": [row["name"] for row in rows]},
         headline=f"{done[0]['title']}: {done[0]['mean']:.2f} %" if done else "",
         headline_note="the best mean accuracy on test images" if done else "",
         tables=[

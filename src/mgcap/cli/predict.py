@@ -85,7 +85,7 @@ def predict(
     Example: mgcap predict photo.jpg tiles/ "more/*.tif" --model model.mgcap --format csv
     """
     from mgcap.classifier import SceneClassifier
-    from mgcap.head import likeliest
+    from mgcap.head import top_classes
 
     form = form or ("table" if data.is_terminal else "csv")
     if form not in ("table", "csv", "json"):
@@ -97,7 +97,7 @@ def predict(
     kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)
     rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]
     for index, p in zip(kept, proba, strict=True):
-        best = [{"class": name, "probability": round(q, 6)} for name, q in likeliest(classifier.classes_, p, top)]
+        best = [{"class": name, "probability": round(q, 6)} for name, q in top_classes(classifier.classes_, p, top)]
         rows[index] |= {**best[0], "top": best}
         if float(p.max()) < threshold:
             rows[index]["class"] = UNKNOWN

@@ -38,7 +38,7 @@ def train(
         float | None, typer.Option(help="Train on this part of each class and test on the rest; default: train on all.")
     ] = None,
     train_count: Annotated[int | None, typer.Option(help="The same by number of training images per class.")] = None,
-    split: Annotated[Path | None, typer.Option(help="A CSV with the columns path, label, side.")] = None,
+    split: Annotated[Path | None, typer.Option(help="A CSV with the columns path, label, subset.")] = None,
     regularisation: o.Regularisation = "auto",
     seed: o.Seed = 0,
     engine: o.Engine = "auto",

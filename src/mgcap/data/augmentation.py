@@ -1,8 +1,8 @@
-"""Random crops, flips, turns and colours of training images (the paper has the first two, below Eq. 28).
+"""Random crops, flips, rotations and colours of training images (the paper has the first two, below Eq. 28).
 
 Every draw comes from a generator of its own, made from the seed, the epoch and the number of the image. So it depends
-neither on the order of the images nor on the process that looks at them, and a run that was killed goes on with the
-same crops as one that was not.
+neither on the order of the images nor on the process that looks at them, and a run that was killed resumes with
+the same crops as one that was not.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def random_crop(image: Tensor, share: float, rng: np.random.Generator) -> Tensor
     return image[..., top : top + height, left : left + width]
 
 
-def turned(image: Tensor, angle: float) -> Tensor:
-    """An image ``[3, H, W]`` turned clockwise about its centre by so many degrees, with mirrored corners."""
+def rotated(image: Tensor, angle: float) -> Tensor:
+    """An image ``[3, H, W]`` rotated clockwise about its centre by an angle in degrees, with mirrored corners."""
     height, width = image.shape[-2:]
     c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     where = image.new_tensor([[c, s * height / width, 0], [-s * width / height, c, 0]])
@@ -43,7 +43,7 @@ def random_colour(image: Tensor, strength: float, rng: np.random.Generator) -> T
 
 
 def mix(image: Tensor, other: Tensor, share: float) -> Tensor:
-    """So much of an image and the rest of another, which is brought to its size (mixup, Zhang et al. 2018)."""
+    """A share of an image and the rest of another, which is resized to it (mixup, Zhang et al. 2018)."""
     if other.shape != image.shape:
         other = F.interpolate(other[None], image.shape[-2:], mode="bilinear", antialias=True)[0]
     return share * image + (1 - share) * other
@@ -56,10 +56,10 @@ def augment(
     crop: float = 1.0,
     horizontal: bool = True,
     vertical: bool = False,
-    turn: float = 0.0,
+    rotate: float = 0.0,
     colour: float = 0.0,
 ) -> Tensor:
-    """A random part of an image, perhaps turned, mirrored and in other colours.
+    """A random part of an image, perhaps rotated, mirrored and in other colours.
 
     Args:
         image: ``[3, H, W]``.
@@ -67,13 +67,13 @@ def augment(
         crop: Which share of each side is kept.
         horizontal: Mirror left and right every other time.
         vertical: Mirror top and bottom every other time.
-        turn: How often the image is turned by any angle first: 1 always.
+        rotate: How often the image is rotated by a random angle first: 1 always.
         colour: See :func:`random_colour`.
     """
-    turns = np.random.default_rng((*seed, 1))
-    angle = float(turns.uniform(0, 360))
-    if turns.random() < turn:
-        image = turned(image, angle)
+    rotations = np.random.default_rng((*seed, 1))
+    angle = float(rotations.uniform(0, 360))
+    if rotations.random() < rotate:
+        image = rotated(image, angle)
     rng = np.random.default_rng(seed)
     image = random_crop(image, crop, rng)
     flips = [axis for axis, wanted in ((-1, horizontal), (-2, vertical)) if rng.random() < 0.5 and wanted]

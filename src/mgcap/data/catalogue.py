@@ -200,7 +200,7 @@ CATALOGUE: dict[str, Dataset] = {
 
 
 def plain_name(name: str) -> str:
-    """A class name without case, blanks or marks, so that ``Dense Residential`` is ``dense_residential``."""
+    """A class name without case, blanks or punctuation, so that ``Dense Residential`` is ``dense_residential``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

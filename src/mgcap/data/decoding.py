@@ -155,7 +155,7 @@ def _deep_tiff(image: Image.Image, path: Path, limit: int) -> bool:
     if tags.get(32997, 1) != 1 or tags.get(32998, 1) != 1:  # depths of image and tile
         raise ImageError(f"{path} is a volume, not a picture")
     depth = sum(bits) * (tags.get(277, 1) if len(bits) == 1 else 1) / 8
-    size = int(tags[256]), int(tags[257])  # as stored, not as turned
+    size = int(tags[256]), int(tags[257])  # as stored, before its orientation is applied
     check_bytes(path, size, (tags.get(322, size[0]), tags.get(323, size[1])), depth, limit)
     return False
 
@@ -195,5 +195,5 @@ def _decode_deep_png(image: Image.Image, path: Path) -> Array:
         return _decode_with_pillow(image)
     data = path.read_bytes()
     described = any(name in data for name in (b"eXIf", b"tEXt", b"zTXt", b"iTXt"))
-    turn = image.getexif().get(274, 1) if described else 1
-    return oriented(np.asarray(png_decode(data)), turn)
+    orientation = image.getexif().get(274, 1) if described else 1
+    return oriented(np.asarray(png_decode(data)), orientation)

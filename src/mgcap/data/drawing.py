@@ -147,7 +147,7 @@ class Canvas:
 
     @staticmethod
     def box(x: float, y: float, length: float, width: float, angle: float) -> list[Point]:
-        """The corners of a rectangle turned by an angle in radians."""
+        """The corners of a rectangle rotated by an angle in radians."""
         cos, sin = math.cos(angle), math.sin(angle)
         corners = ((-1, -1), (1, -1), (1, 1), (-1, 1))
         halves = [(a * length / 2, b * width / 2) for a, b in corners]

@@ -122,7 +122,7 @@ def open_folder(folder: str | Path, minimum_classes: int = 2) -> SceneFolder:
 def content_hashes(
     paths: Sequence[Path], on_step: Callable[[], None] = lambda: None, workers: int = 2
 ) -> list[str | None]:
-    """A hash of each image's pixels, so that copies are found whatever their name or format; None if unreadable."""
+    """A fingerprint of each image's pixels, shared by duplicates of any name or format; None if unreadable."""
 
     def one(path: Path) -> str | None:
         try:

@@ -9,9 +9,9 @@ from mgcap.errors import ImageError
 from mgcap.typing import Array
 
 MIN_SIDE = 8
-#: So many bytes may a pixel take while it is decoded, with all its bands: an image at the limit of pixels has no more.
+#: Most bytes that a pixel may take while it is decoded, with all its bands, in an image at the limit of pixels.
 PIXEL_BYTES = 16
-#: An image of few pixels may take so much in any case.
+#: Bytes that any image may take, however few its pixels.
 SPARE_BYTES = 64 << 20
 
 
@@ -23,7 +23,7 @@ _warned_of_frames = False
 
 
 def warned_of_frames() -> bool:
-    """Whether a file with several images was met already."""
+    """Whether the warning was given before."""
     return _warned_of_frames
 
 
@@ -75,14 +75,14 @@ def say_first_is_used(path: Path) -> None:
     global _warned_of_frames
     if not _warned_of_frames:
         _warned_of_frames = True
-        sentence = f"{path} holds several images; of it and of other such files the first is used"
+        sentence = f"{path} holds several images; only the first is used, here and in other such files"
         warnings.warn(FirstFrameWarning(one_line(sentence)), stacklevel=2)
 
 
-def oriented(array: Array, turn: object) -> Array:
-    """Pixels ``[H, W, ...]`` as they are to be seen, by the number of their EXIF orientation."""
-    if turn in (3, 4, 6, 7):
+def oriented(array: Array, orientation: object) -> Array:
+    """Pixels ``[H, W, ...]`` oriented by the number of their EXIF orientation."""
+    if orientation in (3, 4, 6, 7):
         array = array[::-1]
-    if turn in (2, 3, 7, 8):
+    if orientation in (2, 3, 7, 8):
         array = array[:, ::-1]
-    return array.swapaxes(0, 1) if turn in (5, 6, 7, 8) else array
+    return array.swapaxes(0, 1) if orientation in (5, 6, 7, 8) else array

@@ -1,4 +1,4 @@
-"""Stratified, seeded splits that keep copies of one image on one side, and their CSV files."""
+"""Stratified, seeded splits that keep duplicates of an image in one subset, and their CSV files."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def make_split(
         targets: For each image the index of its class.
         train: A ratio in (0, 1), or the number of training images per class.
         seed: The same seed gives the same split.
-        groups: For each image a mark that its copies share (None: it has none). Copies stay together, whatever
-            their classes; so a class's share may be off by the number of its copies.
+        groups: For each image a fingerprint that its duplicates share (None: it has none). Duplicates stay together,
+            whatever their classes; so a class's share may be off by the number of its duplicates.
         classes: Names, for messages.
 
     Raises:
-        DataError: If a class would have no image on one of the sides.
+        DataError: If a class would have no image in one of the subsets.
     """
     if isinstance(train, bool) or train <= 0 or (isinstance(train, float) and train >= 1):
         raise DataError(f"the training part must be a ratio between 0 and 1 or a count per class, not {train}")
     by_class: dict[int, list[int]] = defaultdict(list)
     for index, target in enumerate(targets):
         by_class[target].append(index)
-    copies: dict[Hashable, list[int]] = defaultdict(list)
-    for index, mark in enumerate(groups or ()):
-        if mark is not None:
-            copies[mark].append(index)
-    twins = {index: members for members in copies.values() if len(members) > 1 for index in members}
+    duplicates: dict[Hashable, list[int]] = defaultdict(list)
+    for index, fingerprint in enumerate(groups or ()):
+        if fingerprint is not None:
+            duplicates[fingerprint].append(index)
+    twins = {index: members for members in duplicates.values() if len(members) > 1 for index in members}
 
     rng = np.random.default_rng(seed)
     chosen: set[int] = set()
@@ -72,8 +72,7 @@ def make_split(
                 continue
             together = twins.get(index, [index])
             fits = taken + sum(targets[i] == target for i in together) <= wanted
-            side = chosen if fits else barred
-            side.update(together)
+            (chosen if fits else barred).update(together)
             taken += sum(targets[i] == target for i in together) if fits else 0
     split = Split(tuple(sorted(chosen)), tuple(i for i in range(len(targets)) if i not in chosen))
     for members, which in ((split.train, "training"), (split.test, "test")):
@@ -81,22 +80,24 @@ def make_split(
         if missing:
             first = min(missing)
             name = classes[first] if classes else f"class {first}"
-            raise DataError(f"all images of '{name}' are copies of each other, so none is left for the {which} side")
+            raise DataError(f"all images of '{name}' are duplicates of each other; none is left for the {which} subset")
     return split
 
 
 def write_split(path: str | Path, folder: SceneFolder, split: Split) -> None:
-    """Write a split as CSV with the columns ``path`` (below the root), ``label`` and ``side``."""
-    sides = {**dict.fromkeys(split.train, "train"), **dict.fromkeys(split.test, "test")}
+    """Write a split as CSV with the columns ``path`` (below the root), ``label`` and ``subset``."""
+    subsets = {**dict.fromkeys(split.train, "train"), **dict.fromkeys(split.test, "test")}
     with atomic_path(Path(path)) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("path", "label", "side"))
-        for index in sorted(sides):
-            writer.writerow((folder.relative(folder.paths[index]), folder.labels[index], sides[index]))
+        writer.writerow(("path", "label", "subset"))
+        for index in sorted(subsets):
+            writer.writerow((folder.relative(folder.paths[index]), folder.labels[index], subsets[index]))
 
 
 def read_split(path: str | Path, folder: SceneFolder) -> Split:
     """Read a split back and match it with the folder's files.
+
+    The column ``subset`` was called ``side`` in earlier versions; such files are read too.
 
     Raises:
         DataError: If the file is not a split, or names images that the folder does not have.
@@ -107,21 +108,22 @@ def read_split(path: str | Path, folder: SceneFolder) -> Split:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"the split file {path} cannot be read: {error}") from error
-    if not rows or not {"path", "label", "side"} <= set(rows[0]):
-        raise DataError(f"{path} is not a split file: it needs the columns path, label and side")
+    column = "side" if rows and "subset" not in rows[0] else "subset"
+    if not rows or not {"path", "label", column} <= set(rows[0]):
+        raise DataError(f"{path} is not a split file: it needs the columns path, label and subset")
     index_of = {folder.relative(p): i for i, p in enumerate(folder.paths)}
-    sides: dict[str, list[int]] = {"train": [], "test": []}
+    subsets: dict[str, list[int]] = {"train": [], "test": []}
     for number, row in enumerate(rows, start=2):
-        if row["side"] not in sides:
-            raise DataError(f"{path}, line {number}: the side must be train or test, not '{row['side']}'")
+        if row[column] not in subsets:
+            raise DataError(f"{path}, line {number}: the subset must be train or test, not '{row[column]}'")
         if row["path"] not in index_of:
             raise DataError(f"{path}, line {number}: {folder.root} has no image {row['path']}")
         index = index_of[row["path"]]
         if folder.labels[index] != row["label"]:
             raise DataError(f"{path}, line {number}: {row['path']} is labelled '{row['label']}' but lies elsewhere")
-        sides[row["side"]].append(index)
-    split = Split(tuple(sorted(set(sides["train"]))), tuple(sorted(set(sides["test"]))))
+        subsets[row[column]].append(index)
+    split = Split(tuple(sorted(set(subsets["train"]))), tuple(sorted(set(subsets["test"]))))
     both = set(split.train) & set(split.test)
     if both:
-        raise DataError(f"{path} has {folder.relative(folder.paths[min(both)])} on both sides")
+        raise DataError(f"{path} has {folder.relative(folder.paths[min(both)])} in both subsets")
     return split

@@ -44,15 +44,15 @@ def draw_scene(name: str, seed: int = 0, index: int = 0, size: int = 256) -> Arr
         raise DataError(f"the side of a scene must be 16 to 4096 pixels, not {size}")
     rng = np.random.default_rng([seed, CLASSES.index(name), index])
     metres = METRES * rng.uniform(0.75, 1.3)
-    # Drawn larger than needed, so that it can be turned, and at twice the resolution, so that edges are smooth.
+    # Drawn larger than needed, so that it can be rotated, and at twice the resolution, so that edges are smooth.
     side = int(np.ceil(size * (2 if size <= 512 else 1) * _DIAGONAL))
     canvas = Canvas(rng, side, metres * _DIAGONAL)
     SCENES[name](canvas)
-    turned = canvas.image.rotate(rng.uniform(0, 360), Image.Resampling.BICUBIC)
+    rotated = canvas.image.rotate(rng.uniform(0, 360), Image.Resampling.BICUBIC)
     margin = (side - side / _DIAGONAL) / 2
     shift = rng.uniform(-0.12, 0.12, 2) * margin
     box = (margin + shift[0], margin + shift[1], side - margin + shift[0], side - margin + shift[1])
-    picture = turned.resize((size, size), Image.Resampling.BOX, box)
+    picture = rotated.resize((size, size), Image.Resampling.BOX, box)
     return _expose(np.asarray(picture, dtype=np.float32) / 255, rng)
 
 

@@ -24,7 +24,7 @@ _LARGE_TILE = 64 << 20
 
 
 def decode_tiff(path: Path, limit: int) -> Array:
-    """The first page of a TIFF, ``[H, W]`` or ``[H, W, bands]``, turned as its orientation says.
+    """The first page of a TIFF, ``[H, W]`` or ``[H, W, bands]``, oriented by its tag.
 
     Args:
         path: The file.
@@ -61,7 +61,7 @@ def has_pages(file: tifffile.TiffFile) -> bool:
 
 
 def _check_parts(path: Path, page: Any, tile: tuple[int, int]) -> None:
-    """Refuse strips and tiles that say of themselves that they are larger than the TIFF says."""
+    """Refuse strips and tiles whose own headers give a larger size than the TIFF does."""
     compression = int(page.compression)
     if compression in _PLAIN:
         return

@@ -71,9 +71,9 @@ def distinct_settings(studies: Studies) -> tuple[dict[str, MGCAPConfig], dict[tu
     where: dict[tuple[str, str], str] = {}
     for study, (_, labels) in studies.items():
         for label, config in labels.items():
-            mark = config.model_dump_json()
-            if mark not in known:
-                known[mark] = f"{study}-{label}"
-                settings[known[mark]] = config
-            where[study, label] = known[mark]
+            values = config.model_dump_json()
+            if values not in known:
+                known[values] = f"{study}-{label}"
+                settings[known[values]] = config
+            where[study, label] = known[values]
     return settings, where

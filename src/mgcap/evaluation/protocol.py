@@ -2,7 +2,7 @@
 
 Everything that is fitted (PCA, head, its regularisation, temperature) sees the training images of its own run alone.
 The int8 calibration serves all runs, so it looks at drawn scenes and at none of the images. Each run is a file,
-written when it is done: a killed study goes on where it stopped.
+written when it is done: a killed study resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mgcap.data.splits import Split, write_split
 from mgcap.data.synthetic import calibration_scenes
 from mgcap.errors import DataError, ImageError
 from mgcap.evaluation.metrics import score
-from mgcap.evaluation.resumed import check_identity, data_marks, read_run
+from mgcap.evaluation.resumed import check_fingerprint, data_fingerprints, read_run
 from mgcap.evaluation.summary import Run, mistakes, summarise
 from mgcap.inference.calibration import calibration_views, fit_reductions, pca_images
 from mgcap.inference.descriptors import cached_descriptors
@@ -61,7 +61,7 @@ class Study:
         folder: The images.
         splits: One for each run.
         settings: Configurations by name; they must agree in network and frame.
-        out: Where runs and tables go; a study that was begun there goes on.
+        out: Where runs and tables go; a study that was begun there is resumed.
 
     Raises:
         DataError: If ``out`` holds another study.
@@ -79,17 +79,17 @@ class Study:
         self.runtime, self.progress, self.settings = setup.runtime, setup.runtime.progress, settings
         self.network = network_config(list(self.settings.values()))
         self.skipped: list[tuple[int, ImageError]] = []
-        self.identity: dict[str, Any] = {
+        self.fingerprint: dict[str, Any] = {
             "configuration": {name: config.model_dump(mode="json") for name, config in self.settings.items()},
             "weights": str(setup.weights),
             "engine": setup.runtime.engine,
             "regularisation": setup.regularisation,
             "descriptor": setup.descriptor,
-            **data_marks(folder, splits),
+            **data_fingerprints(folder, splits),
         }
         if setup.finetune is not None:
-            self.identity["finetune"] = setup.finetune.model_dump(mode="json")
-        check_identity(out / "study.json", self.identity, "study")
+            self.fingerprint["finetune"] = setup.finetune.model_dump(mode="json")
+        check_fingerprint(out / "study.json", self.fingerprint, "study")
 
     def run(self) -> dict[str, dict[str, Any]]:
         """Do the runs that are missing and return the summary of each setting."""
@@ -102,7 +102,7 @@ class Study:
         }
         if len(runs) < len(self.splits) * len(self.settings):
             self.out.mkdir(parents=True, exist_ok=True)
-            write_json(self.out / "study.json", {"identity": self.identity})
+            write_json(self.out / "study.json", {"identity": self.fingerprint})
             for number, split in enumerate(self.splits):
                 write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
             self._compute(runs)
@@ -237,6 +237,6 @@ class Study:
 
 
 def _matrix_fields(config: MGCAPConfig) -> str:
-    """A mark of what pooled matrices depend on besides views and network."""
+    """What pooled matrices depend on besides views and network, as text."""
     names = {"activated", "feature_norm", "embedding", "unbiased", "ridge", "rotation_pooling"}
     return json.dumps(config.model_dump(mode="json", include=names), sort_keys=True)

@@ -1,4 +1,4 @@
-"""Studies that go on where they stopped: what marks one, and whether a folder holds the same."""
+"""Resuming studies: the fingerprint of one, and whether a folder holds the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mgcap.data.splits import Split
 from mgcap.errors import DataError
 
 
-def data_marks(folder: SceneFolder, splits: Sequence[Split]) -> dict[str, str]:
-    """Marks of images and splits."""
+def data_fingerprints(folder: SceneFolder, splits: Sequence[Split]) -> dict[str, str]:
+    """Fingerprints of images and splits."""
     files = [(folder.relative(path), path.stat().st_size) for path in folder.paths]
     return {
         "images": hashlib.sha256(repr(files).encode()).hexdigest(),
@@ -31,12 +31,12 @@ def read_run(path: Path) -> dict[str, Any] | None:
     return run
 
 
-def check_identity(file: Path, identity: dict[str, Any], what: str) -> None:
+def check_fingerprint(file: Path, fingerprint: dict[str, Any], what: str) -> None:
     """See that a folder holds the same study, or none.
 
     Args:
-        file: Holds the identity of the study in that folder.
-        identity: Of the study that wants to go on there.
+        file: Holds the fingerprint of the study in that folder, in the field ``identity``.
+        fingerprint: Of the study that is to be resumed there.
         what: What the study is called.
 
     Raises:
@@ -48,6 +48,6 @@ def check_identity(file: Path, identity: dict[str, Any], what: str) -> None:
         kept = json.loads(file.read_text())["identity"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} cannot be read; remove it, or give another --out") from error
-    if kept != identity:
-        changed = ", ".join(key for key in identity if kept.get(key) != identity[key])
+    if kept != fingerprint:
+        changed = ", ".join(key for key in fingerprint if kept.get(key) != fingerprint[key])
         raise DataError(f"{file.parent} holds a {what} with other {changed}; give another --out")

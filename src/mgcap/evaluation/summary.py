@@ -53,7 +53,7 @@ def summarise(runs: Sequence[Run], classes: Sequence[str]) -> dict[str, Any]:
 def mistakes(
     folder: SceneFolder, members: Sequence[int], targets: Tensor, probabilities: Tensor, classes: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """The images of a folder that were called something else, the surest first.
+    """The misclassified images of a folder, most confident first.
 
     Args:
         folder: Has the images.

@@ -1,1 +1,1 @@
-"""Why a scene was called what it was called: canonical appearances and the regions that speak for a class."""
+"""Why a scene was called what it was called: canonical appearances and the regions that are evidence for a class."""

@@ -1,4 +1,4 @@
-"""A whole set: how its classes are turned, what they look like in canonical pose, and which are confused."""
+"""A whole set: how images are oriented, what classes look like in canonical pose, and which are confused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from mgcap.config import MGCAPConfig
 from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import to_tensor
-from mgcap.explain.orientation import circular_variance, dominant_orientation, sharpness, turned_orientation
+from mgcap.explain.orientation import circular_variance, dominant_orientation, rotated_orientation, sharpness
 from mgcap.explain.scan import Scan
 from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
@@ -25,12 +25,12 @@ SIDE = 128
 
 @dataclass(frozen=True)
 class ClassPose:
-    """How the images of a class are turned.
+    """How the images of a class are oriented.
 
     Attributes:
         name: Of the class.
         images: How many.
-        accuracy: Share that the model calls by this name.
+        accuracy: Share that the model assigns to this class.
         angles: ``[R]``, how many images have each rotation as their canonical angle, at the first granularity.
         concentration: Mean share of the votes that the winning rotation has; 1 / R would be chance.
         variance_before: Circular variance of the dominant orientations as the images are, weighted by nothing.
@@ -55,7 +55,7 @@ class ClassPose:
 
 
 def pose(image: Tensor, angle: float, config: MGCAPConfig) -> Array:
-    """What the first granularity looks at, turned clockwise, in a disc: outside of it a turn would show."""
+    """What the first granularity looks at, rotated clockwise, in a disc: outside of it the rotation would show."""
     ratio = config.field_of_view * config.granularities[0]
     view = sample_views(image[None], ratio, [angle], SIDE, "filled", "mirror")[0, 0]
     axis = (torch.arange(SIDE) * 2 + 1) / SIDE - 1
@@ -100,7 +100,7 @@ def class_poses(
                     angles=np.array([np.sum(np.isclose(angles, a)) for a in config.angles]),
                     concentration=float(scan.votes[rows, 0].max(-1).mean()),
                     variance_before=circular_variance(np.array(orientations)),
-                    variance_after=circular_variance(turned_orientation(np.array(orientations), angles)),
+                    variance_after=circular_variance(rotated_orientation(np.array(orientations), angles)),
                     sharpness_before=sharpness(np.array(before)),
                     sharpness_after=sharpness(np.array(after)),
                     mean_before=np.mean(before, axis=0),
@@ -113,7 +113,7 @@ def class_poses(
 def confused_pairs(
     folder: SceneFolder, scan: Scan, classes: Sequence[str], count: int = 6
 ) -> list[tuple[str, str, list[int]]]:
-    """The most frequent mistakes: truth, answer and the rows of the scan, the surest first."""
+    """The most frequent mistakes: truth, answer and the rows of the scan, most confident first."""
     answers = scan.probabilities.argmax(1)
     pairs = Counter(
         (folder.labels[int(index)], classes[int(answer)])

@@ -14,7 +14,7 @@ from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import DataError, unknown_class
 from mgcap.explain.geometry import Box, crop_box, to_image_frame
 from mgcap.explain.heat import METHODS, feature_gradients, heat_map
-from mgcap.head import likeliest
+from mgcap.head import top_classes
 from mgcap.inference.engines import Engine
 from mgcap.model import MGCAP, SAMPLED_VIEWS
 from mgcap.pooling import count_votes
@@ -40,12 +40,12 @@ class Explanation:
         image: ``[H, W, 3]`` in [0, 1].
         classes: Names of all classes.
         probabilities: ``[K]``.
-        target: The class that the heat maps speak for.
-        contrast: The class that they speak against, if any.
+        target: The class that the heat maps show evidence for.
+        contrast: The class that they show evidence against, if any.
         granularities: Crop ratios.
         rotations: The angles of all rotations in degrees.
         boxes: What each granularity looks at.
-        angles: ``[S]``: turned clockwise by it, the image is in its canonical pose.
+        angles: ``[S]``: rotated clockwise by it, the image is in its canonical pose.
         votes: ``[S, R]``: the share of the matrix's entries that each rotation won.
         views: ``[S, h, h, 3]``: the canonical appearances.
         view_heat: By method ``[S, h, h]``, on the canonical appearances; of each method the largest value is one.
@@ -70,7 +70,7 @@ class Explanation:
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The most probable classes."""
-        return likeliest(self.classes, self.probabilities, count)
+        return top_classes(self.classes, self.probabilities, count)
 
     def figure(self) -> Figure:
         """All of it on one page, see :mod:`mgcap.explain.figures`."""
@@ -100,7 +100,7 @@ def _normalised(heat: Tensor) -> Array:
 
 
 def class_index(classes: Sequence[str], name: str) -> int:
-    """The number of a class, or one sentence on which there are."""
+    """The number of a class; an error names the classes if it is none of them."""
     if name not in classes:
         raise unknown_class(name, classes)
     return list(classes).index(name)
@@ -114,8 +114,8 @@ def explain_image(
     Args:
         classifier: Fitted.
         item: A file or an array.
-        target: The class to speak for; the most probable one by default.
-        contrast: A class to speak against: the heat maps then belong to the difference of the two logits.
+        target: The class to show evidence for; the most probable one by default.
+        contrast: A class to show evidence against: the heat maps then explain the difference of the two logits.
     """
     model: MGCAP = classifier.model_
     config = model.config
@@ -126,10 +126,10 @@ def explain_image(
     chosen = None if target is None else class_index(classes, target)
     against = None if contrast is None else class_index(classes, contrast)
     if chosen is not None and chosen == against:
-        raise DataError(f"'{target}' cannot stand against itself")
+        raise DataError(f"'{target}' cannot be contrasted with itself")
 
     def pick(logits: Tensor) -> int:
-        """The class to speak for."""
+        """The class to show evidence for."""
         if chosen is not None:
             return chosen
         others = logits.detach().clone()

@@ -29,7 +29,7 @@ def overlay(axes: Axes, image: Any, heat: Any, title: str) -> None:
 
 
 def rose(axes: Any, angles: Any, votes: Any, colour: str) -> None:
-    """Votes over the rotations, north up and clockwise, as the image is turned."""
+    """Votes over the rotations, north up and clockwise, as the image is rotated."""
     width = 2 * np.pi / len(angles)
     winner = int(np.argmax(votes))
     shades = [colour if r == winner else GREY for r in range(len(angles))]

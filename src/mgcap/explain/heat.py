@@ -1,4 +1,4 @@
-r"""Which positions of the local features speak for a class.
+r"""Which positions of the local features are evidence for a class.
 
 With the features :math:`A` (channels x positions) of a view and the gradient :math:`g = \partial y/\partial A` of a
 logit (or of the difference of two) through reduction, embedding, maximum over rotations, spectral layer and head:

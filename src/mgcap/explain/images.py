@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mgcap.errors import ImageError
 from mgcap.explain.explanation import Explanation, class_index, explain_image
-from mgcap.explain.scan import model_mark
+from mgcap.explain.scan import model_fingerprint
 from mgcap.persistence.cache import content_key
 from mgcap.persistence.files import write_json
 from mgcap.report.charts import save_figure
@@ -28,12 +28,12 @@ FORMATS = ("png", "svg")
 
 
 def file_names(files: Sequence[Path]) -> list[str]:
-    """A name for each file: its stem, with a mark of its folder where stems repeat."""
+    """A name for each file: its stem, with a hash of its path where stems repeat."""
     stems = Counter(path.stem for path in files)
 
     def name(path: Path) -> str:
-        mark = hashlib.sha256(str(path).encode()).hexdigest()[:6]
-        return path.stem if stems[path.stem] == 1 else f"{path.stem}-{mark}"
+        suffix = hashlib.sha256(str(path).encode()).hexdigest()[:6]
+        return path.stem if stems[path.stem] == 1 else f"{path.stem}-{suffix}"
 
     return [name(path) for path in files]
 
@@ -46,7 +46,7 @@ def explain_files(
     contrast: str | None = None,
     progress: Progress = silent,
 ) -> list[Row]:
-    """Write figures and numbers of images; what is there already is kept.
+    """Write figures and numbers of images; existing ones are kept.
 
     Args:
         classifier: Fitted.
@@ -63,12 +63,12 @@ def explain_files(
     for name in (target, contrast):
         if name is not None:
             class_index(classes, name)
-    mark = model_mark(classifier)
+    fingerprint = model_fingerprint(classifier)
     rows: list[Row] = []
     with progress("Explaining", len(files)) as step:
         for path, name in zip(files, file_names(files), strict=True):
             key = content_key(path)
-            wanted = {"model": mark, "image": key.hex() if key else "", "class": target, "against": contrast}
+            wanted = {"model": fingerprint, "image": key.hex() if key else "", "class": target, "against": contrast}
             rows.append(_kept(out, name, wanted) or _explained(classifier, path, out, name, wanted))
             step(1)
     return rows
@@ -133,6 +133,6 @@ def write_image_gallery(path: Path, rows: Sequence[Row], model: str, command: st
     if bad:
         sections.append({"title": "Not read", "table": {"columns": ("file", "error"), "rows": bad}})
     subtitle = (
-        f"{len(good)} images by {model}: canonical appearances, votes of the rotations, and what speaks for the class"
+        f"{len(good)} images by {model}: canonical appearances, votes of the rotations, and the evidence for the class"
     )
     write_gallery(path, "Why?", subtitle, sections, command=command)

@@ -1,4 +1,4 @@
-"""How alike the images of a class are turned, before and after they are put in their canonical pose."""
+"""How alike the images of a class are oriented, before and after they are put in their canonical pose."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def circular_variance(orientations: Array) -> float:
     return float(1 - np.abs(np.exp(2j * np.radians(orientations)).mean()))
 
 
-def turned_orientation(orientations: Array, angles: Array) -> Array:
-    """The orientations after images were turned clockwise by angles, in degrees."""
-    turned: Array = (orientations - angles) % 180
-    return turned
+def rotated_orientation(orientations: Array, angles: Array) -> Array:
+    """The orientations after images were rotated clockwise by angles, in degrees."""
+    rotated: Array = (orientations - angles) % 180
+    return rotated
 
 
 def sharpness(images: Array) -> float:

@@ -56,10 +56,10 @@ class Scan:
         return Scan(**{field.name: getattr(self, field.name)[kept] for field in fields(self)})
 
 
-def model_mark(classifier: SceneClassifier) -> str:
-    """A mark of everything that the answers of a model depend on."""
+def model_fingerprint(classifier: SceneClassifier) -> str:
+    """A fingerprint of everything that the answers of a model depend on."""
     model: MGCAP = classifier.model_
-    text = f"{state_hash(model.state_dict())} {model.config.model_dump_json()} {classifier.engine_.mark}"
+    text = f"{state_hash(model.state_dict())} {model.config.model_dump_json()} {classifier.engine_.fingerprint}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -76,16 +76,16 @@ def scan_images(
     Args:
         classifier: Fitted.
         items: Images.
-        on_error: Is told of each image that cannot be read.
-        folder: Keeps what is done, so that a killed pass goes on; None keeps nothing.
+        on_error: Called for each image that cannot be read.
+        folder: Keeps what is done, so that a killed pass can be resumed; None keeps nothing.
         progress: Where to report.
     """
-    mark = model_mark(classifier) if folder else ""
+    fingerprint = model_fingerprint(classifier) if folder else ""
     parts: list[dict[str, Array]] = []
     with progress("Looking at the images", len(items)) as step:
         for start in range(0, len(items), CHUNK):
             some = items[start : start + CHUNK]
-            path = folder / f"{_chunk_name(mark, some)}.safetensors" if folder else None
+            path = folder / f"{_chunk_name(fingerprint, some)}.safetensors" if folder else None
             found = _read(path)
             if found is None:
                 found = _look(classifier, some, on_error, start)
@@ -98,9 +98,9 @@ def scan_images(
     return Scan(**{name: np.concatenate([part[name] for part in parts]) for name in names})
 
 
-def _chunk_name(mark: str, items: Sequence[Item]) -> str:
+def _chunk_name(fingerprint: str, items: Sequence[Item]) -> str:
     keys = [(content_key(item) or b"").hex() for item in items]
-    return hashlib.sha256(json.dumps([mark, *keys]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([fingerprint, *keys]).encode()).hexdigest()[:32]
 
 
 def _read(path: Path | None) -> dict[str, Array] | None:

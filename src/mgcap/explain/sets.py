@@ -31,7 +31,7 @@ PICTURES = 600
 def pose_sections(
     folder: SceneFolder, scan: Scan, config: MGCAPConfig, classes: Sequence[str], out: Path, progress: Progress = silent
 ) -> tuple[list[Section], dict[str, float]]:
-    """How each class is turned, as sections of a page and a CSV; and the means over the classes."""
+    """How each class is oriented, as sections of a page and a CSV; and the means over the classes."""
     poses = class_poses(folder, scan, config, classes, progress)
     columns = [f.name for f in fields(ClassPose) if f.name not in ("angles", "mean_before", "mean_after")]
     write_rows(out / "classes.csv", [{name: getattr(own, name) for name in columns} for own in poses])
@@ -47,7 +47,7 @@ def pose_sections(
         {"title": f"{own.name}, {own.images} images", "data": picture_uri(_pose_figure(own, config))} for own in poses
     ]
     return [
-        {"title": "How the classes are turned", "text": text, "table": table},
+        {"title": "How the classes are oriented", "text": text, "table": table},
         {"title": "Mean images: as they are, and in canonical pose", "cards": cards},
     ], means
 

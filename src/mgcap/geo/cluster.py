@@ -21,7 +21,7 @@ CONNECT_SECONDS = 20
 def answer_remote(plan: dict[str, Any], chunk: int) -> dict[str, Any]:
     """Compute a chunk on a worker."""
     wanted = Plan.model_validate(plan)
-    classifier = load_for(wanted.model, wanted.model_digest, wanted.engine)
+    classifier = load_for(wanted.model, wanted.model_fingerprint, wanted.engine)
     return answer_chunk(classifier.model_, classifier.engine_, wanted, chunk)._asdict()
 
 

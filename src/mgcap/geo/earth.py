@@ -102,7 +102,7 @@ def with_points(polygons: Array) -> Array:
 
 
 def wide_ones(lon: Array, lat: Array) -> Array:
-    """Which polygons ``[n, m]`` span so many degrees that their edges are bent; all around a pole are among them."""
+    """Which polygons ``[n, m]`` span enough degrees for their edges to be bent, as do all around a pole."""
     wide: Array = (np.ptp(lon, 1) > WIDE) | (np.ptp(lat, 1) > WIDE)
     return wide
 
@@ -121,7 +121,7 @@ def square_metres(crs: Any, corners: Array) -> Array:
 
 
 def _cap(degrees: Array) -> Array:
-    """Area of the ellipsoid around a pole up to so many degrees from it, in units of pi times the square of RADIUS.
+    """Area of the ellipsoid around a pole up to a distance in degrees, in units of pi times the square of RADIUS.
 
     This is q(90) - q(latitude) of Snyder's Map Projections (3-12), without its small differences of large numbers.
     """

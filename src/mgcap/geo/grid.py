@@ -44,7 +44,7 @@ class Grid:
 
     @classmethod
     def of(cls, width: int, height: int, tile: tuple[float, float], overlap: float) -> Grid:
-        """The grid for tiles of about so many pixels and about that overlap."""
+        """The grid for tiles of about this size in pixels and about this overlap."""
         k = cells_in_tile(overlap)
         cell_width, cell_height = (max(1, round(side / k)) for side in tile)
         return cls(width, height, cell_width, cell_height, k)

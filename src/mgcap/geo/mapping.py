@@ -54,12 +54,12 @@ class Mapped:
 
 
 @lru_cache(maxsize=2)
-def load_for(model: str, digest: str, engine: str) -> SceneClassifier:
+def load_for(model: str, fingerprint: str, engine: str) -> SceneClassifier:
     """The classifier of a plan, once per process."""
     from mgcap.classifier import SceneClassifier
 
-    if sha256_of(Path(model)) != digest:
-        raise RasterError(f"{model} is another model here than where the map was planned")
+    if sha256_of(Path(model)) != fingerprint:
+        raise RasterError(f"{model} is not the model that the map was planned with")
     return SceneClassifier.load(model, engine=engine)
 
 
@@ -91,7 +91,7 @@ def map_raster(
         model: Its file, or its name.
         raster: A GeoTIFF, JPEG 2000, PNG, JPEG or WebP file; with ``allow_vrt`` whatever else GDAL reads.
         out: A ``.gpkg`` or ``.geojson`` file; the other files stand beside it under the same name.
-        workers: Who computes; this process by default.
+        workers: Compute the chunks; this process by default.
         sieve: Patches of fewer cells take the class of their largest neighbour.
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
@@ -143,9 +143,9 @@ def compute_chunks(
     found = {chunk for chunk in range(plan.chunks) if os.path.lexists(_part(parts, chunk))}
     whole = {chunk for chunk in found if _is_whole(_part(parts, chunk), plan, chunk, classes)}
     if whole:
-        progress.say(f"{len(whole)} of {plan.chunks} parts of the map are there already")
+        progress.say(f"resuming: {len(whole)} of {plan.chunks} parts of the map are done")
     if damaged := found - whole:
-        progress.say(f"{len(damaged)} parts of the map are damaged and computed again")
+        progress.say(f"{len(damaged)} parts of the map are damaged and will be computed again")
     for chunk in damaged:
         _remove(_part(parts, chunk))
     with progress("Classifying tiles", len(plan.grid)) as step:

@@ -1,8 +1,8 @@
 """Opening a raster so that it is read by itself: no other file, no connection, whatever it says of either.
 
 GDAL follows what a raster names: the sources of a VRT, overviews named in the metadata, sidecars beside the file. A
-stranger's raster could so read any file for him. By default only self-contained kinds of files are opened, each by its
-own driver, and nothing beside them; a user who trusts a raster says so with ``allow_vrt``.
+stranger's raster could thus read any file for him. By default only self-contained kinds of files are opened, each by
+its own driver, and nothing beside them; a user who trusts a raster says so with ``allow_vrt``.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def _driver(path: Path) -> str:
         first = file.read(4096)
     if first[:4] == b"RIFF" and first[8:12] == b"WEBP":
         return "WEBP"
-    for mark, driver in _KINDS:
-        if first.startswith(mark):
+    for start, driver in _KINDS:
+        if first.startswith(start):
             return driver
     if b"<VRTDataset" in first or b"<GDAL_WMS" in first or first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         raise RasterError(f"{path} is a VRT or another file that names its sources: {TRUST}")

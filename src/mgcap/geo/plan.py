@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Tiles that are computed, kept and sent together.
 CHUNK = 64
-#: A pixel that is so many times coarser than those of the training images shows other things.
+#: Pixels more than this many times coarser than those of the training images show other things.
 COARSEST = 3.0
 #: Side of a tile that may be asked for, in metres or pixels.
 LARGEST_TILE = 1_000_000_000
@@ -44,7 +44,7 @@ class Plan(BaseModel):
         white: What is white.
         min_valid: Part of a tile that must have data.
         model: Its file.
-        model_digest: SHA-256 of that.
+        model_fingerprint: SHA-256 of that.
         engine: The engine that computes the backbone.
         chunk: Tiles that are computed, kept and sent together.
         allow_vrt: Whether the raster may read other files, see :func:`mgcap.geo.opening.open_raster`.
@@ -63,7 +63,7 @@ class Plan(BaseModel):
     white: float
     min_valid: float
     model: str
-    model_digest: str
+    model_fingerprint: str
     engine: str
     chunk: int
     allow_vrt: bool = False
@@ -139,12 +139,12 @@ class ModelFile:
 
     Attributes:
         path: Its file.
-        digest: SHA-256 of that.
+        fingerprint: SHA-256 of that.
         engine: The engine that computes its backbone.
     """
 
     path: Path
-    digest: str
+    fingerprint: str
     engine: str
 
 
@@ -175,7 +175,7 @@ def make_plan(path: str | Path, imagery: Imagery, model: ModelFile, options: Map
             white=look.white,
             min_valid=options.min_valid,
             model=str(model.path.resolve()),
-            model_digest=model.digest,
+            model_fingerprint=model.fingerprint,
             engine=model.engine,
             chunk=options.chunk,
             allow_vrt=options.allow_vrt,

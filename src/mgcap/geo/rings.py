@@ -12,7 +12,7 @@ from mgcap.typing import Array
 
 #: Digits of coordinates, more where cells are small: about a millimetre.
 DIGITS = 8
-#: So close to a pole, in degrees, a point is on it.
+#: A point this close to a pole, in degrees, is on it.
 AT_POLE = 1e-9
 #: A line near a pole gets more points where it spans more degrees of longitude than this, and how often it is halved.
 TURN, HALVINGS = 2.0, 6

@@ -19,7 +19,7 @@ class ClassMap:
     Attributes:
         probabilities: ``[rows, columns, K]``, NaN where there is no data.
         classes: ``[rows, columns]``: the number of the class, -1 where there is no data.
-        angles: ``[rows, columns]``: the canonical angle of the tile that is surest of the class.
+        angles: ``[rows, columns]``: the canonical angle of the tile that is most confident of the class.
     """
 
     probabilities: Array
@@ -87,7 +87,7 @@ def _sieved(classes: Array, size: int) -> Array:
 
 def _angles(plan: Plan, chunks: Iterable[tuple[int, Answers]], classes: Array) -> Array:
     grid = plan.grid
-    surest = np.full(classes.shape, -1.0, np.float32)
+    highest = np.full(classes.shape, -1.0, np.float32)
     angles = np.full(classes.shape, np.nan, np.float32)
     for first, chunk in chunks:
         for offset, (answer, angle) in enumerate(zip(chunk.probabilities, chunk.angles, strict=True)):
@@ -95,6 +95,6 @@ def _angles(plan: Plan, chunks: Iterable[tuple[int, Answers]], classes: Array) -
                 continue
             for row, column, _, _ in grid.cells_of(grid.tile(first + offset)):
                 own = answer[classes[row, column]]
-                if classes[row, column] >= 0 and own > surest[row, column]:
-                    surest[row, column], angles[row, column] = own, angle
+                if classes[row, column] >= 0 and own > highest[row, column]:
+                    highest[row, column], angles[row, column] = own, angle
     return angles

@@ -19,7 +19,7 @@ from mgcap.reduction import FeatureMoments, Reduction
 
 #: Training images that the PCA sees, at one rotation each: 50,000 local features for 128 axes.
 PCA_IMAGES = 256
-#: Of these, so many go through the network together.
+#: How many of these go through the network together.
 PCA_BATCH = 8
 
 
@@ -43,7 +43,7 @@ def fit_reductions(
         items: Images.
         groups: Indices of the images that each PCA may see.
         seed: Seed of the choice.
-        on_step: Is told how many images were done.
+        on_step: Called with the number of images done.
         activate: Apply the ReLU to features that the network gives without it.
 
     Raises:
@@ -85,14 +85,14 @@ def pca_images(groups: Sequence[Collection[int]]) -> int:
 
 @torch.inference_mode()
 def calibration_views(model: MGCAP, items: Sequence[Item], seed: int = 0) -> list[Tensor]:
-    """Normalised views of (a seeded choice of) the training images, to quantise with: every rotation gets its turn."""
+    """Normalised views of (a seeded choice of) the training images, to quantise with, at all rotations in turn."""
     c = model.config
     chosen = np.random.default_rng(seed).permutation(len(items))
     chosen = np.resize(chosen, min(CALIBRATION_VIEWS, 4 * len(items)))  # of few images several views each
     views: list[Tensor] = []
     for _, images in image_batches(items, 1, lambda i, e: None, order=chosen.tolist()):
-        turn = len(views)
-        angle = c.angles[turn % len(c.angles)]
-        view = model.views_at(images.to(model.mean.device), turn % len(c.granularities), [angle])[0, 0]
+        number = len(views)
+        angle = c.angles[number % len(c.angles)]
+        view = model.views_at(images.to(model.mean.device), number % len(c.granularities), [angle])[0, 0]
         views.append(view.cpu().contiguous())
     return views

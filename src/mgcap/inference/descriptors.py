@@ -92,7 +92,7 @@ def vectors(
     runtime: Runtime,
     on_step: Step = lambda n: None,
 ) -> Tensor:
-    """Descriptors ``[n, d]`` of images, by way of the cache: whoever described them before need not be asked again."""
+    """Descriptors ``[n, d]`` of images, by way of the cache: what was computed before is not computed again."""
     extractor = Extractor(model, engine, open_cache(runtime))
     keys = extractor.fill(items, on_error, on_step)
     return cached_descriptors(extractor, [key for key in keys if key])

@@ -41,7 +41,7 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def recipe_of(model: MGCAP, engine_mark: str, variant: Variant, granularity: int, count: int, weights: str) -> Recipe:
+def recipe_of(model: MGCAP, engine: str, variant: Variant, granularity: int, count: int, weights: str) -> Recipe:
     """Everything that a row depends on."""
     c = variant.config
     values = c.model_dump(mode="json", include=_FIELDS)
@@ -51,7 +51,7 @@ def recipe_of(model: MGCAP, engine_mark: str, variant: Variant, granularity: int
         "rotations": count,
         "reduction_state": state_hash(variant.reduction.state_dict()) if c.reduction != "none" else "",
         "weights": weights,
-        "engine": engine_mark,
+        "engine": engine,
     }
 
 
@@ -73,7 +73,7 @@ class Extractor:
         hashes = [state_hash(backbone.state_dict()) for backbone in model.backbones]
         self.stores = {
             (v, g, count): cache.store(
-                recipe_of(model, engine.mark, self.variants[v], g, count, hashes[g if len(hashes) > 1 else 0]),
+                recipe_of(model, engine.fingerprint, self.variants[v], g, count, hashes[g if len(hashes) > 1 else 0]),
                 vector_length(self.variants[v].side),
             )
             for v, g, count in all_kinds(model, self.variants)
@@ -84,11 +84,11 @@ class Extractor:
 
         Args:
             items: Images.
-            on_error: Is told of each image that cannot be read, or whose features are not finite; it is passed over.
-            on_step: Is told how many images were done.
+            on_error: Called for each image that cannot be read, or whose features are not finite; it is skipped.
+            on_step: Called with the number of images done.
 
         Returns:
-            For each image the key of its rows, or None if it was passed over.
+            For each image the key of its rows, or None if it was skipped.
         """
         keys = [content_key(item) for item in items]
         failed: set[int] = set()

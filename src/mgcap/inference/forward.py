@@ -1,6 +1,6 @@
 """The one forward pass: local features to matrices, pooled over rotations, fused, normalised; descriptors and logits.
 
-Whoever has local features goes on here, whatever computed them: torch with or without a gradient, an engine, cached
+All local features come through here, whatever computed them: torch with or without a gradient, an engine, cached
 views. Features come in chunks of rotations; what is kept of them does not grow with their number.
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Seen(NamedTuple):
-    """What of images is left behind the pooling."""
+    """What is left of images after pooling."""
 
     pooled: Tensor  #: ``[B, S, D, D]``, one matrix a granularity
     winners: Tensor | None  #: ``[B, S, D, D]``, the rotation with the largest entry, if that was asked for
 
 
 class Answer(NamedTuple):
-    """What a model says of images."""
+    """The outputs of a model for images."""
 
     descriptors: Tensor  #: ``[B, d]``
     logits: Tensor  #: ``[B, K]``
@@ -182,7 +182,7 @@ def walk_variants(
 
 
 def walk(model: MGCAP, pieces: Iterable[Piece], winners: bool = False) -> Iterator[tuple[int, Seen]]:
-    """For each image, in order, what is left of it behind the pooling, with ``B = 1``."""
+    """For each image, in order, what is left of it after pooling, with ``B = 1``."""
     variants = [Variant.of(model)]
     kinds = all_kinds(model, variants)
     for index, pools in walk_variants(model, variants, pieces, kinds, winners):

@@ -1,4 +1,4 @@
-"""Stages that overlap: decoding, view sampling, network; whoever reads on does embedding and pooling meanwhile.
+"""Stages that overlap: decoding, view sampling, network; the reader does embedding and pooling meanwhile.
 
 Every stage is a generator; :func:`prefetch` lets one run in a thread of its own, a bounded number of pieces ahead.
 """

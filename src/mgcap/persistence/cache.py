@@ -49,7 +49,7 @@ class RowStore:
 
     Args:
         folder: Where its chunks lie; None keeps the rows in memory.
-        say: Is told once when the disk does not take more; from then on rows stay in memory.
+        say: Called once when the disk is full; from then on rows stay in memory.
         width: Length of a row, where that is known; by default what most of the rows there have.
     """
 
@@ -192,16 +192,16 @@ class RowStore:
             except OSError:
                 self._seen.add(name)
 
-    def claim(self, mark: bytes) -> contextlib.AbstractContextManager[bool]:
-        """Whether nobody else works on the chunk of this mark; it is ours until the block ends or the process does."""
+    def claim(self, keys: bytes) -> contextlib.AbstractContextManager[bool]:
+        """Whether no other process works on the chunk of these keys; it is ours until the block or the process ends."""
         if self.folder is None:
             return contextlib.nullcontext(True)
-        return claimed(self.folder / f"{hashlib.sha256(mark).hexdigest()[:32]}.lock")
+        return claimed(self.folder / f"{hashlib.sha256(keys).hexdigest()[:32]}.lock")
 
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What ``mgcap cache info`` says of one recipe."""
+    """What ``mgcap cache info`` says about one recipe."""
 
     folder: Path
     recipe: Recipe
@@ -228,7 +228,7 @@ class FeatureCache:
 
     Args:
         root: ``features`` in the cache folder by default; ``memory`` keeps everything in memory.
-        say: Is told when the disk is full.
+        say: Called when the disk is full.
     """
 
     def __init__(

@@ -74,8 +74,8 @@ def chunk_name(keys: bytes) -> str:
 
 def chunk_tensors(keys: bytes, rows: Tensor, scale: Tensor) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a file."""
-    marks = torch.from_numpy(np.frombuffer(keys, np.uint8).reshape(len(rows), -1).copy())
-    tensors = {"keys": marks, "scale": scale, "rows": rows}
+    stacked = torch.from_numpy(np.frombuffer(keys, np.uint8).reshape(len(rows), -1).copy())
+    tensors = {"keys": stacked, "scale": scale, "rows": rows}
     return tensors, {CHECKSUM: state_hash(tensors)}
 
 

@@ -36,7 +36,7 @@ Run = Callable[[Array], Array]
 
 #: Suffix of each format.
 FORMATS = {"onnx": ".onnx", "openvino": ".xml", "pt2": ".pt2"}
-#: Probabilities of random images may differ by so much between the model and what was exported.
+#: How much probabilities of random images may differ between the model and what was exported.
 TOLERANCE = 1e-3
 INPUT, OUTPUT = "images", "probabilities"
 
@@ -224,7 +224,7 @@ def agreement(
         run: What :func:`open_exported` gave.
         items: Images; those of another size are resized for both.
         side: Of the images that the exported model takes.
-        step: Is told how many images were done.
+        step: Called with the number of images done.
     """
     same = total = 0
     model = classifier.model_

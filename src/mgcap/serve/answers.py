@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.explain.explanation import Explanation
-from mgcap.head import likeliest
+from mgcap.head import top_classes
 from mgcap.report import colours
 from mgcap.report.page import pixels_uri
 from mgcap.typing import Array
@@ -24,8 +24,8 @@ HEAT = 0.65
 
 
 def prediction(classes: Any, probabilities: Array, count: int = 5) -> dict[str, Any]:
-    """Class, probability and the likeliest ones."""
-    top = [{"class": name, "probability": round(p, 6)} for name, p in likeliest(classes, probabilities, count)]
+    """Class, probability and the most probable classes."""
+    top = [{"class": name, "probability": round(p, 6)} for name, p in top_classes(classes, probabilities, count)]
     return {**top[0], "top": top}
 
 

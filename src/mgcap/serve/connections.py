@@ -41,7 +41,7 @@ class Connections:
 
     Args:
         most: Connections at once.
-        on_bad: Is told of each request that was no HTTP.
+        on_bad: Called for each request that was not HTTP.
     """
 
     def __init__(self, most: int, on_bad: Callable[[], None]) -> None:
@@ -207,7 +207,7 @@ def server_config(app: Any, host: str, port: int, grace: float, on_bad: Callable
         host: Address to listen at.
         port: Port to listen at; 0 for any that is free.
         grace: Seconds to finish requests in when it is stopped.
-        on_bad: Is told of each request that was no HTTP.
+        on_bad: Called for each request that was not HTTP.
     """
     connections = Connections(max(8, open_files() // 3), on_bad)
     return uvicorn.Config(
@@ -219,7 +219,7 @@ def server_config(app: Any, host: str, port: int, grace: float, on_bad: Callable
         log_level="critical",  # what it complains of is answered, and counted
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # the guard reads them, if it is told to
+        proxy_headers=False,  # the guard reads them, if the settings say so
         backlog=ACCEPTED_TOGETHER,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=int(grace),

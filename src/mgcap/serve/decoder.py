@@ -24,7 +24,7 @@ Answer = tuple[dict[str, Any], np.ndarray[Any, Any] | None]
 
 
 def limit_memory(megabytes: int) -> None:
-    """Let this process take so much memory beyond what it has now, and write no core; where the system can."""
+    """Limit the memory that this process may take beyond what it has now, and write no core; where the system can."""
     try:
         import resource
     except ImportError:  # Windows

@@ -12,7 +12,7 @@ from pathlib import Path
 
 PREFIX = "mgcap-serve-"
 _LOCK = ".lock"
-#: A folder without a lock is being made, or was when its process was killed so many seconds ago.
+#: A folder without a lock for this many seconds is not being made any more: its process was killed.
 UNFINISHED_SECONDS = 3600
 
 try:
@@ -41,7 +41,7 @@ class WorkFolder:
 
 
 def remove_abandoned() -> int:
-    """Remove the folders of services of this user that live no more; returns how many."""
+    """Remove the folders of this user's services that have ended; returns how many."""
     if not _locks:
         return 0
     count = 0

@@ -26,7 +26,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-#: A body may come slowly for so many seconds; from then on it must have come at this rate, in bytes a second.
+#: Seconds for which a body may come slowly; from then on it must have come at this rate, in bytes a second.
 PATIENCE, SLOWEST = 10.0, 10_000
 
 
@@ -55,7 +55,7 @@ class Guard:
         async def guarded_send(message: Message) -> None:
             nonlocal started
             if body.refusal is not None and not started:
-                return  # the application could not read the body and says so; why it could not is told below
+                return  # the application could not read the body and says so; the reason is given below
             if message["type"] == "http.response.start":
                 started = True
                 _add_headers(message, scope["path"], origin)

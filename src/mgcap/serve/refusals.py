@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 
 class Refusal(Exception):  # noqa: N818 (not an error of ours)
-    """A request that is turned away."""
+    """A request that is refused."""
 
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
         super().__init__(sentence)
@@ -18,7 +18,7 @@ class Refusal(Exception):  # noqa: N818 (not an error of ours)
 
 
 def refusal_response(refusal: Refusal) -> Response:
-    """The answer to a request that is turned away."""
+    """The answer to a request that is refused."""
     if refusal.status == 204:
         return Response(status_code=204, headers=refusal.headers)
     return JSONResponse({"error": refusal.sentence}, refusal.status, refusal.headers)

@@ -60,8 +60,8 @@ class UploadRoute(APIRoute):
 def _kind(first: bytes) -> tuple[str, str]:
     if first[:4] == b"RIFF" and first[8:12] == b"WEBP":
         return ".webp", "WEBP"
-    for mark, suffix, name in _KINDS:
-        if first.startswith(mark):
+    for start, suffix, name in _KINDS:
+        if first.startswith(start):
             return suffix, name
     raise Refusal(415, "only JPEG, PNG, WebP and TIFF images are taken")
 

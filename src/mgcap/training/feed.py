@@ -108,7 +108,7 @@ class Feed:
         r = self.recipe
         crop = self.model.config.field_of_view if r.crop is None else r.crop
         flips = {"horizontal": r.horizontal_flip, "vertical": r.vertical_flip}
-        return augment(to_tensor(item), seed=seed, crop=crop, turn=r.random_angle, colour=r.colour, **flips)
+        return augment(to_tensor(item), seed=seed, crop=crop, rotate=r.random_angle, colour=r.colour, **flips)
 
     def _image(self, index: int, epoch: int) -> Tensor:
         image = self.augmented(self.items[index], (self.seed, epoch, index))

@@ -115,7 +115,7 @@ def test_a_model_trained_in_int8_predicts_the_same_after_loading(
     assert np.array_equal(mgcap.load(tmp_path / "m.mgcap").predict_proba(folder.paths), expected)
     as_torch = mgcap.load(tmp_path / "m.mgcap", engine="torch").predict_proba(folder.paths)
     assert np.abs(as_torch - expected).mean() < 0.1
-    # without OpenVINO it goes on in torch, with a word
+    # without OpenVINO it falls back to torch, and says so
     monkeypatch.setattr(module, "missing_packages", lambda int8: ["openvino"])
     said: list[str] = []
 

@@ -88,7 +88,7 @@ def test_compiled_gives_the_same_features() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
     views = torch.rand(3, 3, 16, 16)
     compiled = TorchEngine([network], compiled=True)
-    assert compiled.mark != TorchEngine([network]).mark
+    assert compiled.fingerprint != TorchEngine([network]).fingerprint
     assert torch.allclose(compiled.features(views, 0), TorchEngine([network]).features(views, 0), atol=1e-5)
 
 

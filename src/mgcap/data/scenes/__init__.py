@@ -1,6 +1,6 @@
 """What each synthetic class looks like.
 
-Every painter draws around the origin, along the x axis; then ``synthetic`` turns, scales, lights and spoils it.
+Every painter draws around the origin, along the x axis; then ``synthetic`` rotates, scales, lights and degrades it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who computes the backbone: torch, or OpenVINO in fp32 or int8; and which of them to take."""
+"""Engines that compute the backbone: torch, or OpenVINO in fp32 or int8; and which of them to use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Engine(FeatureEngine, Protocol):
     """Computes local features of views that are normalised in colour."""
 
     name: str
-    mark: str  #: what the numbers depend on besides the networks and their weights
+    fingerprint: str  #: what the numbers depend on besides the networks and their weights
     overlaps: bool  #: whether it has threads of its own, so that torch can work meanwhile
     made_from: Stamp  #: the weights that it was made from
 

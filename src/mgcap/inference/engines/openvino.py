@@ -43,7 +43,7 @@ MISFIT = "the model's quantisation was made by other versions of openvino and nn
 
 
 def quiet_openvino() -> Any:
-    """Import OpenVINO with its telemetry, and NNCF's, switched off: both send usage data unless told otherwise."""
+    """Import OpenVINO with its telemetry, and NNCF's, switched off: both send usage data by default."""
     os.environ.setdefault("NNCF_CI", "1")
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # its importers fall back to a stub
     import openvino
@@ -102,12 +102,12 @@ class OpenVinoEngine:
         distinct: dict[str, Any] = {}
         try:
             for backbone in backbones:
-                mark = state_hash(backbone.state_dict())
-                if mark not in distinct:
+                fingerprint = state_hash(backbone.state_dict())
+                if fingerprint not in distinct:
                     model = self._prepared(fold_batch_norms(backbone).cpu(), size, calibration, progress)
                     compiled = core.compile_model(model, "CPU", options)
-                    distinct[mark] = ov.AsyncInferQueue(compiled, min(REQUESTS, threads))
-                self.queues.append(distinct[mark])
+                    distinct[fingerprint] = ov.AsyncInferQueue(compiled, min(REQUESTS, threads))
+                self.queues.append(distinct[fingerprint])
         except Exception as error:  # constants of a stranger may be anything
             if not isinstance(calibration, dict):
                 raise
@@ -115,7 +115,7 @@ class OpenVinoEngine:
         if isinstance(calibration, dict) and calibration.keys() != self.quantisation.keys():
             raise BundleError(MISFIT)
         learnt = hashlib.sha256(b"".join(t.numpy().tobytes() for t in self.quantisation.values())).hexdigest()[:16]
-        self.mark = f"{self.name} {versions()}" + (f" {learnt}" if self.quantisation else "")
+        self.fingerprint = f"{self.name} {versions()}" + (f" {learnt}" if self.quantisation else "")
 
     def _prepared(
         self, network: nn.Module, size: int, calibration: Calibration | Constants | None, progress: Progress

@@ -79,7 +79,7 @@ def available_cores() -> int:
 
 
 def _machine() -> str:
-    """A mark of this machine and these versions."""
+    """A fingerprint of this machine and these versions."""
     info = Path("/proc/cpuinfo")
     flags = ""
     if info.exists():

@@ -21,7 +21,7 @@ Stamp = list[tuple[int, int]]
 
 
 def weight_stamp(networks: Iterable[nn.Module]) -> Stamp:
-    """A mark of weights that changes when they are changed, loaded or moved."""
+    """A stamp of weights that changes when they are changed, loaded or moved."""
     return [(t.data_ptr(), t._version) for network in networks for t in (*network.parameters(), *network.buffers())]
 
 
@@ -67,7 +67,7 @@ class TorchEngine:
         self.made_from = weight_stamp(backbones)
         device = next((p.device.type for b in backbones for p in b.parameters()), "cpu")
         self.overlaps = device != "cpu"
-        self.mark = f"{self.name} {torch.__version__} {device}"
+        self.fingerprint = f"{self.name} {torch.__version__} {device}"
         self.networks = [
             fold_batch_norms(b).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             for b in backbones

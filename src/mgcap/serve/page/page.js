@@ -111,7 +111,7 @@ function show_map(found) {
   canvas.height = Math.round(canvas.width * found.height / found.width);
   const context = canvas.getContext("2d");
   const opacity = element("input", { type: "range", min: 0, max: 100, value: 50, "aria-label": "Opacity of the classes" });
-  const told = element("p", { class: "cell", role: "status", "aria-live": "polite", text: "Point at a cell, or use the arrow keys." });
+  const answer = element("p", { class: "cell", role: "status", "aria-live": "polite", text: "Point at a cell, or use the arrow keys." });
   const [cw, ch] = found.cell.map((side, i) => side * (i ? canvas.height / found.height : canvas.width / found.width));
   let chosen = null;
   function draw() {
@@ -130,7 +130,7 @@ function show_map(found) {
   function choose(i) {
     chosen = i;
     const number = found.cells[i];
-    told.textContent = number < 0 ? "no data" : `${found.legend[number].class}: ${percent(found.probabilities[i])}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
+    answer.textContent = number < 0 ? "no data" : `${found.legend[number].class}: ${percent(found.probabilities[i])}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
     draw();
   }
   function at(event) {
@@ -165,10 +165,10 @@ function show_map(found) {
   });
   result.replaceChildren(element("article", { class: "card" },
     element("h2", { text: `Map of ${found.cells.filter((c) => c >= 0).length} cells` }),
-    element("div", { class: "map" }, element("img", { src: found.image, alt: "The raster" }), canvas), told,
+    element("div", { class: "map" }, element("img", { src: found.image, alt: "The raster" }), canvas), answer,
     element("label", {}, "Opacity ", opacity),
-    element("ul", { class: "legend" }, ...present.map((entry) => { const mark = element("i", { "aria-hidden": "true" }); mark.style.background = entry.colour;
-      return element("li", {}, mark, element("span", { text: `${entry.class}: ${percent(entry.share)}` })); })),
+    element("ul", { class: "legend" }, ...present.map((entry) => { const swatch = element("i", { "aria-hidden": "true" }); swatch.style.background = entry.colour;
+      return element("li", {}, swatch, element("span", { text: `${entry.class}: ${percent(entry.share)}` })); })),
     element("h2", { text: "Download" }), element("ul", {}, ...links)));
   draw();
 }
