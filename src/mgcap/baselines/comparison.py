@@ -1,7 +1,7 @@
 """Several methods on the same splits: one process for each, one file for each run, one table for all.
 
-A method that raises, or whose process dies, leaves its error and the others go on. A comparison that was killed goes on
-with what is missing.
+A method that raises, or whose process dies, leaves its error and the others finish. A comparison that was killed
+resumes with what is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mgcap.baselines.timm_models import PREFIX, timm_method
 from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
-from mgcap.errors import DataError, MgcapError
+from mgcap.errors import DataError, MgcapError, did_you_mean
 from mgcap.evaluation.resumed import check_identity, data_marks, read_run
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.preparation import open_cache
@@ -73,7 +73,7 @@ class Comparison:
         out: Where runs and tables go; a comparison that was begun there goes on.
         files: Python files with methods of the user's own.
         jobs: Methods at the same time; as many as there are cores by default.
-        runtime: Engine for frozen networks, device for those that are trained, seed, cache and progress.
+        runtime: Engine for frozen networks, device of all networks, seed, cache and progress.
 
     Raises:
         DataError: If a method is unknown, or ``out`` holds another comparison.
@@ -91,6 +91,7 @@ class Comparison:
         runtime: Runtime | None = None,
     ) -> None:
         runtime = runtime or Runtime()
+        runtime.torch_device()  # or say that there is none, before the work
         self.about = {name: about for name, (about, _) in choose(find_methods(files), names).items()}
         self.folder, self.splits, self.out, self.progress = folder, tuple(splits), out, runtime.progress
         cores = available_cores()
@@ -181,7 +182,10 @@ def choose(methods: Methods, names: Sequence[str]) -> Methods:
         if name.startswith(PREFIX):
             found = {name: timm_method(name)}
         if not found:
-            raise DataError(f"there is no method '{name}'; mgcap compare --list shows which there are")
+            known = ["all", *methods, *dict.fromkeys(about.family for about, _ in methods.values())]
+            raise DataError(
+                f"there is no method '{name}'{did_you_mean(name, known)}; mgcap compare --list shows which there are"
+            )
         chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
 
