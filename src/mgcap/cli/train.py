@@ -60,8 +60,10 @@ def train(
         raise DataError("give only one of --train-ratio, --train-count and --split")
     model = options.classifier(resolution=resolution)
     tuned = model.finetune is not None
-    if not tuned and (resume or processes() > 1):
-        raise DataError("--resume needs --finetune" if resume else "several processes need --finetune")
+    if resume and not tuned:
+        raise DataError("--resume needs --finetune")
+    if processes() > 1 and not tuned:
+        raise DataError("several processes are for --finetune; without it, start one")
     out = check_writable(out)
     folder = open_folder(data)
     bars.say(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
