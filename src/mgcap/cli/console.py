@@ -127,7 +127,12 @@ def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None
     table = Table(*(Column(name, overflow="fold") for name in columns), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(_escaped(str(cell)) for cell in row))
-    data.print(table)
+    if data.is_terminal:
+        data.print(table)
+        return
+    with data.capture() as printed:
+        data.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
 def guarded(command: F) -> F:

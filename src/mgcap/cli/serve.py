@@ -25,24 +25,33 @@ def serve(
         list[Path] | None,
         typer.Option(help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at, as 0.0.0.0; by default only this machine can reach it.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at, as 0.0.0.0; by default only this machine can reach it.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any that is free.", min=0, max=65535)] = 8000,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(help="A site that may use the service, as https://maps.example.org; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send; default: $MGCAP_TOKEN, or a new token.")
+        Path | None,
+        typer.Option(help="File with the token that clients must send; default: $MGCAP_TOKEN, or a new token."),
     ] = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="Let in everyone who reaches the address.")] = False,
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="A proxy stands before it: X-Forwarded-For names the client.")
     ] = False,
     max_megabytes: Annotated[float, typer.Option(help="Largest upload in megabytes.", min=0.001)] = 64.0,
-    max_megapixels: Annotated[float, typer.Option(help="Largest image in megapixels, and all large images at once.", min=0.001)] = 25.0,
-    timeout: Annotated[float, typer.Option(help="Number of seconds to send a request, and to wait for its answer.", min=0.1)] = 60.0,
+    max_megapixels: Annotated[
+        float, typer.Option(help="Largest image in megapixels, and all large images at once.", min=0.001)
+    ] = 25.0,
+    timeout: Annotated[
+        float, typer.Option(help="Number of seconds to send a request, and to wait for its answer.", min=0.1)
+    ] = 60.0,
     queue: Annotated[int, typer.Option(help="Number of requests at once; more get the answer 503.", min=1)] = 64,
-    rate: Annotated[int, typer.Option(help="Number of requests a minute of one client; 0 allows any number.", min=0)] = 0,
+    rate: Annotated[
+        int, typer.Option(help="Number of requests a minute of one client; 0 allows any number.", min=0)
+    ] = 0,
     token: Annotated[str | None, typer.Option(hidden=True)] = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
