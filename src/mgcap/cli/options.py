@@ -7,6 +7,7 @@ options of its fields. What a model value means stands in :mod:`mgcap.descriptio
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import shlex
 import sys
@@ -143,12 +144,11 @@ class ModelOptions:
     def run_added(self) -> None:
         """Let the user's files register their backbones."""
         if self.add:
-            from mgcap import backbones
-
+            registry: Any = importlib.import_module("mgcap.backbones")
             for path in self.add:
                 if not path.expanduser().is_file():
                     raise DataError(f"--add: {missing('file', path)}")
-                backbones.add_file(path.expanduser())  # type: ignore[attr-defined]
+                registry.add_file(path.expanduser())
 
 
 @dataclass(frozen=True)
