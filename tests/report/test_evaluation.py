@@ -14,7 +14,10 @@ def test_a_study(tmp_path: Path) -> None:
     text = page.read_text()
     assert page == tmp_path / "report.html" and "90.00 \N{PLUS-MINUS SIGN} 2.50 %" in text
     assert "89.00" in text and "91.00" in text and "mgcap x" in text  # each run, and how to repeat it
-    assert text.count("<td>90</td>") == 6 and "<tr><td>ece calibrated</td><td>-</td><td>-</td></tr>" in text
+    assert (
+        text.count("<td>90</td>") == 6
+        and "<td>calibration error with the temperature, %</td><td>-</td><td>-</td>" in text
+    )
     assert "river, called forest (0.70)" in text
     assert "How to repeat" not in evaluation_report(found, folder(tmp_path), tmp_path).read_text()
 

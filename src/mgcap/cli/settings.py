@@ -143,7 +143,7 @@ def _all_options(command: Any) -> dict[str, Any]:
 def save_options(path: Path, given: Sequence[Given], options: ModelOptions) -> None:
     """Write the options of a command to a file that ``--config`` reads.
 
-    Values of the model that follow from the preset are written as comments, so that the file goes on to mean what it
+    Values of the model that follow from the preset are written as comments, so that the file still means what it
     says with another preset.
     """
     config, chosen = options.config(), options.values()

@@ -14,6 +14,16 @@ from mgcap.report.published import published_table
 #: What :mod:`mgcap.evaluation.summary` makes of runs.
 Summary = Mapping[str, Any]
 
+_LABELS = {
+    "accuracy": "accuracy, %",
+    "macro_f1": "macro F1, %",
+    "kappa": "kappa",
+    "ece": "calibration error, %",
+    "ece_calibrated": "calibration error with the temperature, %",
+    "loss": "cross-entropy",
+    "cross_validated_accuracy": "cross-validated accuracy on training images, %",
+}
+
 
 def evaluation_report(
     summary: Summary,
@@ -36,7 +46,7 @@ def evaluation_report(
     """
     config, runs = summary["configuration"], summary["runs"]
     train, test = summary["train_images"], summary["test_images"]
-    means = [(name.replace("_", " "), summary["means"][name], std) for name, std in summary["stds"].items()]
+    means = [(label, summary["means"][name], summary["stds"][name]) for name, label in _LABELS.items()]
     method = f"MG-CAP here, {'fine-tuned' if finetuned else 'frozen'}: {in_words(config)}"
     own = {"method": method, "mean": summary["mean"], "std": summary["std"]}
     published = published_table(summary["classes"], train / (train + test), [own])
