@@ -52,7 +52,7 @@ def test_bands_by_their_number(write_raster: Any, count: int, kinds: Any, expect
 def test_a_guess_is_said_with_the_option(write_raster: Any, count: int, kinds: Any, guessed: bool) -> None:
     with open_raster(write_raster(np.zeros((count, 16, 16), np.uint16), colorinterp=kinds)) as dataset:
         told = guessed_bands(dataset)
-        assert bool(told) == guessed and (not told or f"its {count} bands" in told and "--bands" in told)
+        assert bool(told) == guessed and (not told or (f"its {count} bands" in told and "--bands" in told))
         assert guessed_bands(dataset, (1,)) is None
 
 
