@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from mgcap.backbones import find_backbone
+from mgcap.descriptions import MODEL
 from mgcap.head import vector_length
 from mgcap.pooling import RULES
 from mgcap.spectral import LAYERS
@@ -47,6 +48,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 #: The most pixels that the views of one image may have together (the paper's have 1.8 million), and numbers of a head.
 MAX_VIEW_PIXELS, MAX_HEAD = 1 << 26, 1 << 30
 
+#: Part of a side.
+Ratio = Annotated[float, Field(gt=0, le=1)]
 #: Bounds of eigenvalues that float32 can hold, and so can what becomes of them.
 Eigenvalue = Annotated[float, Field(ge=1e-30, le=1e30)]
 
@@ -71,48 +74,50 @@ class MGCAPConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    preset: Preset = "compact"
-    num_classes: Annotated[int, Field(ge=2, le=100_000)] = 21
+    preset: Annotated[Preset, Field(description=MODEL["preset"])] = "compact"
+    num_classes: Annotated[int, Field(ge=2, le=100_000, description=MODEL["num_classes"])] = 21
 
     # Views, Eq. 3
-    size: Annotated[int, Field(ge=32, le=1024)] = 224
-    field_of_view: Annotated[float, Field(gt=0, le=1)] = 1.0
-    granularities: tuple[Annotated[float, Field(gt=0, le=1)], ...] = (1.0, 0.8)
-    rotations: Annotated[int, Field(ge=1, le=360)] = 4
-    frame: Literal["padded", "filled"] = "filled"
-    corners: Literal["zero", "mirror"] = "mirror"
+    size: Annotated[int, Field(ge=32, le=1024, description=MODEL["size"])] = 224
+    field_of_view: Annotated[float, Field(gt=0, le=1, description=MODEL["field_of_view"])] = 1.0
+    granularities: Annotated[tuple[Ratio, ...], Field(description=MODEL["granularities"])] = (1.0, 0.8)
+    rotations: Annotated[int, Field(ge=1, le=360, description=MODEL["rotations"])] = 4
+    frame: Annotated[Literal["padded", "filled"], Field(description=MODEL["frame"])] = "filled"
+    corners: Annotated[Literal["zero", "mirror"], Field(description=MODEL["corners"])] = "mirror"
 
     # Backbone f_e
-    backbone: str = "resnet50-v1"
-    layer: str | None = None
-    activated: bool = True
-    share_granularities: bool = True
+    backbone: Annotated[str, Field(description=MODEL["backbone"])] = "resnet50-v1"
+    layer: Annotated[str | None, Field(description=MODEL["layer"])] = None
+    activated: Annotated[bool, Field(description=MODEL["activated"])] = True
+    share_granularities: Annotated[bool, Field(description=MODEL["share_granularities"])] = True
 
     # Reduction of channels C -> C'
-    reduction: Literal["none", "pca", "learnt"] = "pca"
-    channels: Annotated[int, Field(ge=1, le=4096)] | None = 128
+    reduction: Annotated[Literal["none", "pca", "learnt"], Field(description=MODEL["reduction"])] = "pca"
+    channels: Annotated[Annotated[int, Field(ge=1, le=4096)] | None, Field(description=MODEL["channels"])] = 128
 
     # Embedding, Eq. 5-8
-    feature_norm: Literal["none", "rms", "l2"] = "rms"
-    embedding: Literal["gaussian", "covariance"] = "gaussian"
-    unbiased: bool = False
-    ridge: Annotated[float, Field(ge=0, le=1)] = 1e-4
+    feature_norm: Annotated[Literal["none", "rms", "l2"], Field(description=MODEL["feature_norm"])] = "rms"
+    embedding: Annotated[Literal["gaussian", "covariance"], Field(description=MODEL["embedding"])] = "gaussian"
+    unbiased: Annotated[bool, Field(description=MODEL["unbiased"])] = False
+    ridge: Annotated[float, Field(ge=0, le=1, description=MODEL["ridge"])] = 1e-4
 
     # Pooling, Eq. 4 and 2
-    rotation_pooling: Annotated[str, AfterValidator(_one_of(RULES))] = "max"
-    fusion: Literal["mean", "sum"] = "mean"
-    fusion_norm: Literal["none", "frobenius"] = "none"
+    rotation_pooling: Annotated[str, AfterValidator(_one_of(RULES)), Field(description=MODEL["rotation_pooling"])] = (
+        "max"
+    )
+    fusion: Annotated[Literal["mean", "sum"], Field(description=MODEL["fusion"])] = "mean"
+    fusion_norm: Annotated[Literal["none", "frobenius"], Field(description=MODEL["fusion_norm"])] = "none"
 
     # Spectral layer, Eq. 9-13 and 20-26
-    normalisation: Annotated[str, AfterValidator(_one_of(LAYERS))] = "sqrt"
-    clip: tuple[Eigenvalue, Eigenvalue] = (1e-5, 1e5)
-    gradient: Literal["exact", "paper"] = "exact"
-    spectral_scale: Literal["none", "leading"] = "none"
-    spectral_method: Literal["eigh", "newton-schulz"] = "eigh"
+    normalisation: Annotated[str, AfterValidator(_one_of(LAYERS)), Field(description=MODEL["normalisation"])] = "sqrt"
+    clip: Annotated[tuple[Eigenvalue, Eigenvalue], Field(description=MODEL["clip"])] = (1e-5, 1e5)
+    gradient: Annotated[Literal["exact", "paper"], Field(description=MODEL["gradient"])] = "exact"
+    spectral_scale: Annotated[Literal["none", "leading"], Field(description=MODEL["spectral_scale"])] = "none"
+    spectral_method: Annotated[Literal["eigh", "newton-schulz"], Field(description=MODEL["spectral_method"])] = "eigh"
 
     # Vector and head, Eq. 1
-    vector: Literal["triangle", "full"] = "triangle"
-    signed_root: bool = False
+    vector: Annotated[Literal["triangle", "full"], Field(description=MODEL["vector"])] = "triangle"
+    signed_root: Annotated[bool, Field(description=MODEL["signed_root"])] = False
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,15 @@
 """Errors that are meant to be read by people: one sentence each, saying what to do."""
 
+from __future__ import annotations
+
+import difflib
+import os
 from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+#: Names of a folder that are looked at to find one that may have been meant.
+NEIGHBOURS = 10_000
 
 
 class MgcapError(Exception):
@@ -27,6 +36,26 @@ class BundleError(MgcapError):
     """A model file is truncated, tampered with, too new or not ours."""
 
 
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """`` (did you mean 'vgg16'?)`` for a word that is near to a known one, else nothing; to be put behind the word."""
+    names = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(str(word).lower(), names, n=1)
+    return f" (did you mean '{names[close[0]]}'?)" if close else ""
+
+
+def missing(kind: str, path: str | Path) -> str:
+    """That there is no file (or folder, ...) of this name, with the near name in the same folder, if there is one."""
+    path = Path(path)
+    try:
+        with os.scandir(path.parent) as entries:
+            beside = [entry.name for entry in islice(entries, NEIGHBOURS)]
+    except OSError:
+        beside = []
+    return f"there is no {kind} {path}{did_you_mean(path.name, beside)}"
+
+
 def unknown_class(name: str, known: Iterable[str]) -> DataError:
     """The error of a class that a model has not learnt."""
-    return DataError(f"the model does not know the class '{name}'; it knows {', '.join(known)}")
+    names = list(known)
+    hint = did_you_mean(name, names)
+    return DataError(f"the model does not know the class '{name}'{hint}; it knows {', '.join(names)}")

@@ -32,11 +32,11 @@ def alexnet_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mgcap.data.sample_scene.sample_scene", offline)
 
 
-def test_demo_goes_on_with_what_it_can_get_and_reuses_it(alexnet_at_hand: None, tmp_path: Path) -> None:
+def test_demo_continues_with_what_it_can_get_and_reuses_it(alexnet_at_hand: None, tmp_path: Path) -> None:
     arguments = ["demo", "--out", str(tmp_path / "out"), "--per-class", "4"]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
-    assert "vgg16 could not be had; the demo goes on with alexnet" in first.stderr
+    assert "vgg16 could not be had; the demo continues with alexnet" in first.stderr
     assert "accuracy on 38 held-out scenes" in first.stdout
     assert "no map in this demo: the scene cannot be had" in first.stderr
     for name in ("scenes", "split.csv", "model.mgcap", "predictions.json", "report.html"):

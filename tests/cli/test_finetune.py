@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cli.run import SMALL, run, sentence
 
-TUNE = ["--finetune", "--epochs", "2", "--batch", "6", "--head-epochs", "2"]
+TUNE = ["--finetune", "--tune", "epochs=2", "--tune", "batch=6", "--tune", "head_epochs=2"]
 
 
 def test_finetuning_leaves_model_report_and_logs(scenes: Path, tmp_path: Path) -> None:
@@ -18,8 +18,9 @@ def test_finetuning_leaves_model_report_and_logs(scenes: Path, tmp_path: Path) -
     weights = tmp_path / "weights.csv"
     names = sorted(folder.name for folder in scenes.iterdir())
     weights.write_text("class,weight\n" + "".join(f"{name},1.5\n" for name in names))
-    more = ["--label-smoothing", "0.1", "--class-weights", weights, "--vertical-flip", "--validation", "0.2"]
-    more += ["--ema", "0.9", "--schedule", "cosine", "--optimiser", "adamw", "--tune", "crop=0.9", "--patience", "5"]
+    values = ["label_smoothing=0.1", f"class_weights={weights}", "vertical_flip=true", "validation=0.2", "ema=0.9"]
+    values += ["schedule=cosine", "optimiser=adamw", "crop=0.9", "patience=5"]
+    more = [part for value in values for part in ("--tune", value)]
     done = run("train", scenes, "--out", out, "--train-ratio", "0.7", *SMALL, *TUNE, *more)
     assert "epoch 2: loss" in done.stderr and "held-out images" in done.stderr
     logs = tmp_path / "m.training"
@@ -34,7 +35,7 @@ def test_finetuning_leaves_model_report_and_logs(scenes: Path, tmp_path: Path) -
 
 def test_a_killed_finetuning_is_resumed(scenes: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole.mgcap", tmp_path / "killed.mgcap"
-    options = [*SMALL, *TUNE, "--tune", "checkpoint_minutes=0", "--epochs", "16"]
+    options = [*SMALL, *TUNE, "--tune", "checkpoint_minutes=0", "--tune", "epochs=16"]
     run("train", scenes, "--out", whole, *options)
     process = subprocess.Popen(
         [sys.executable, "-m", "mgcap", "train", scenes, "--out", killed, *options], stderr=subprocess.PIPE, text=True
@@ -59,7 +60,7 @@ def test_a_killed_finetuning_is_resumed(scenes: Path, tmp_path: Path) -> None:
 def test_an_interrupted_finetuning_says_how_to_go_on(scenes: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.mgcap"
     process = subprocess.Popen(
-        [sys.executable, "-m", "mgcap", "train", scenes, "--out", out, *SMALL, *TUNE, "--epochs", "1000"],
+        [sys.executable, "-m", "mgcap", "train", scenes, "--out", out, *SMALL, *TUNE, "--tune", "epochs=1000"],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -73,29 +74,32 @@ def test_an_interrupted_finetuning_says_how_to_go_on(scenes: Path, tmp_path: Pat
 
 def test_bad_options(scenes: Path, tmp_path: Path) -> None:
     out = ["--out", tmp_path / "m.mgcap", *SMALL]
-    assert "--epochs needs --finetune" in sentence("train", scenes, *out, "--epochs", "3")
+    assert "--tune needs --finetune" in sentence("train", scenes, *out, "--tune", "epochs=3")
     assert "--resume needs --finetune" in sentence("train", scenes, *out, "--resume")
-    assert "needs a validation part" in sentence("train", scenes, *out, *TUNE, "--patience", "2")
+    assert "did you mean 'adam'" in sentence("train", scenes, *out, *TUNE, "--tune", "optimiser=adan")
+    assert "did you mean 'epochs'" in sentence("train", scenes, *out, *TUNE, "--tune", "epoch=3")
+    assert "needs a validation part" in sentence("train", scenes, *out, *TUNE, "--tune", "patience=2")
     assert "'shade' is not an option" in sentence("train", scenes, *out, *TUNE, "--tune", "shade=red")
     assert "colour: Input should be a valid number" in sentence("train", scenes, *out, *TUNE, "--tune", "colour=red")
-    assert "'sgd', 'adam' or 'adamw'" in sentence("train", scenes, *out, *TUNE, "--optimiser", "lion")
+    assert "'sgd', 'adam' or 'adamw'" in sentence("train", scenes, *out, *TUNE, "--tune", "optimiser=lion")
     some = ["--tune", "granularities_a_step=1", "--set", "share_granularities=false"]
     assert "needs share_granularities=True" in sentence("train", scenes, *out, *TUNE, *some)
-    assert "no layer 'conv9'" in sentence("train", scenes, *out, *TUNE, "--train-from", "conv9")
-    assert "cannot be read" in sentence("train", scenes, *out, *TUNE, "--class-weights", tmp_path / "none.csv")
+    assert "no layer 'conv9'" in sentence("train", scenes, *out, *TUNE, "--tune", "train_from=conv9")
+    weights = ["--tune", f"class_weights={tmp_path / 'w.csv'}"]
+    assert "cannot be read" in sentence("train", scenes, *out, *TUNE, *weights)
     (tmp_path / "w.csv").write_text("a,b\n1,2\n")
-    assert "columns class and weight" in sentence("train", scenes, *out, *TUNE, "--class-weights", tmp_path / "w.csv")
+    assert "columns class and weight" in sentence("train", scenes, *out, *TUNE, *weights)
     (tmp_path / "w.csv").write_text("class,weight\nforest,2\n")
-    assert "class weights" in sentence("train", scenes, *out, *TUNE, "--class-weights", tmp_path / "w.csv")
+    assert "class weights" in sentence("train", scenes, *out, *TUNE, *weights)
     (tmp_path / "m.training").mkdir()
     (tmp_path / "m.training" / "checkpoint.safetensors").write_bytes(b"broken")
     assert "damaged" in sentence("train", scenes, *out, *TUNE, "--resume")
 
 
-def test_a_damaged_image_is_passed_over(scenes: Path, tmp_path: Path) -> None:
+def test_a_damaged_image_is_skipped(scenes: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(scenes, data)
     victim = next(data.rglob("*2.png"))
     victim.write_bytes(b"")
     done = run("train", data, "--out", tmp_path / "m.mgcap", *SMALL, *TUNE)
-    assert "passed over" in done.stderr and victim.name in done.stderr
+    assert "skipped" in done.stderr and victim.name in done.stderr

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import rasterio
 from PIL import Image
+from rasterio.enums import ColorInterp
 from rasterio.transform import from_origin
 
 from tests.cli.run import run, sentence
@@ -79,3 +80,16 @@ def test_one_bad_raster_does_not_cost_the_others(raster: Path, tmp_path: Path, m
     done = run("map", folder, "--model", model, "--out", tmp_path / "maps", "--engine", "torch", code=1)
     assert "a.tif cannot be read" in done.stderr and "1 of 2 rasters could not be mapped" in done.stderr
     assert (tmp_path / "maps" / "b.landuse.gpkg").is_file()
+
+
+def test_bands_that_are_guessed_are_said(scenes: Path, model: Path, tmp_path: Path) -> None:
+    values = np.moveaxis(np.asarray(Image.open(next(scenes.glob("*/*0.png")))), -1, 0)
+    four = tmp_path / "four.tif"
+    _write(four, np.concatenate([values, values[:1]]))  # GDAL calls four bands of bytes red, green, blue and alpha
+    more = ["--model", model, "--engine", "torch"]
+    assert "does not say which" not in run("map", four, *more, "--out", tmp_path / "a.gpkg").stderr
+    with rasterio.open(four, "r+") as dataset:
+        dataset.colorinterp = [ColorInterp.gray] + [ColorInterp.undefined] * 3
+    told = run("map", four, *more, "--out", tmp_path / "b.gpkg").stderr
+    assert "four.tif does not say which of its 4 bands are red, green and blue" in told and "--bands 3,2,1" in told
+    assert "does not say which" not in run("map", four, *more, "--bands", "1,2,3", "--out", tmp_path / "c.gpkg").stderr

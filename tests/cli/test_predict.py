@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,3 +119,17 @@ def test_what_is_not_sure_enough_is_unknown(scenes: Path, model: Path) -> None:
     assert "unknown" not in {row["class"] for row in plain} and "unknown" in {row["class"] for row in strict}
     assert [row["probability"] for row in plain] == [row["probability"] for row in strict]
     assert "between 0 and 1" in sentence(*arguments, "--reject", 2)
+
+
+def test_large_rasters_are_for_map(model: Path, scenes: Path, write_raster: Any, tmp_path: Path) -> None:
+    small = write_raster(np.zeros((3, 64, 64), np.uint8), "small.tif")
+    assert "mgcap map" not in run("predict", small, "--model", model).stderr
+    placed = write_raster(np.zeros((3, 64, 128), np.uint8), "placed.tif")  # twice the training images, on the ground
+    done = run("predict", small, placed, "--model", model, "--format", "json")
+    assert f"{placed}: far larger" in done.stderr and "mgcap map" in done.stderr
+    assert all(row["class"] for row in json.loads(done.stdout))
+    plain = tmp_path / "plain.png"
+    Image.new("RGB", (128, 128)).save(plain)
+    assert "mgcap map" not in run("predict", plain, "--model", model).stderr
+    Image.new("RGB", (64, 256)).save(plain)
+    assert "mgcap map" in run("predict", plain, "--model", model).stderr

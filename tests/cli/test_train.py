@@ -37,19 +37,22 @@ def test_bad_folders(tmp_path: Path, scenes: Path) -> None:
     assert out.exists()
 
 
-def test_corrupt_images_are_passed_over_in_training(tmp_path: Path, scenes: Path) -> None:
+def test_corrupt_images_are_skipped_in_training(tmp_path: Path, scenes: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(scenes, data)
     victim = next(data.rglob("*3.png"))
     victim.write_bytes(victim.read_bytes()[:200])
     done = run("train", data, "--out", tmp_path / "m.mgcap", *SMALL)
-    assert f"passed over: {victim} is damaged" in done.stderr
+    assert f"skipped: {victim} is damaged" in done.stderr
 
 
 def test_bad_settings(tmp_path: Path, scenes: Path) -> None:
     out = ["--out", tmp_path / "m.mgcap"]
     assert "'compact', 'paper' or 'authors-code'" in sentence("train", scenes, *out, "--preset", "best")
     assert "did you mean 'vgg16'" in sentence("train", scenes, *out, "--backbone", "vgg-16")
+    assert "did you mean 'compact'" in sentence("train", scenes, *out, "--preset", "compct")
+    assert "did you mean 'openvino'" in sentence("train", scenes, *out, *SMALL, "--engine", "openvine")
+    assert "did you mean 'channels'" in sentence("train", scenes, *out, "--set", "chanels=8")
     assert "is not a configuration value" in sentence("train", scenes, *out, "--set", "colour=red")
     assert "NAME=VALUE" in sentence("train", scenes, *out, "--set", "colour")
     assert "numbers such as 1.0,0.9,0.8" in sentence("train", scenes, *out, "--granularities", "big")

@@ -10,7 +10,7 @@ from rasterio.enums import ColorInterp
 from mgcap.data.imagery import Imagery
 from mgcap.errors import RasterError
 from mgcap.geo.opening import open_raster
-from mgcap.geo.raster import choose_bands, choose_look, read_window
+from mgcap.geo.raster import choose_bands, choose_look, guessed_bands, read_window
 
 EIGHT = Imagery()
 C = ColorInterp
@@ -38,6 +38,22 @@ def test_bands_by_their_meaning(write_raster: Any) -> None:
 def test_bands_by_their_number(write_raster: Any, count: int, kinds: Any, expected: Any) -> None:
     with open_raster(write_raster(np.zeros((count, 16, 16), np.uint8), colorinterp=kinds)) as dataset:
         assert choose_bands(dataset) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "kinds", "guessed"),
+    [
+        (1, None, False),
+        (3, None, True),
+        (4, [C.undefined] * 4, True),
+        (4, [C.blue, C.green, C.red, C.undefined], False),
+    ],
+)
+def test_a_guess_is_said_with_the_option(write_raster: Any, count: int, kinds: Any, guessed: bool) -> None:
+    with open_raster(write_raster(np.zeros((count, 16, 16), np.uint16), colorinterp=kinds)) as dataset:
+        told = guessed_bands(dataset)
+        assert bool(told) == guessed and (not told or (f"its {count} bands" in told and "--bands" in told))
+        assert guessed_bands(dataset, (1,)) is None
 
 
 def test_many_bands_must_be_named(write_raster: Any) -> None:

@@ -18,7 +18,8 @@ from mgcap import SceneClassifier
 from mgcap.training import distributed
 from tests.cli.run import SMALL, run
 
-TUNE = ["--finetune", "--epochs", "2", "--batch", "5", "--head-epochs", "3", "--lr", "0.01", "--validation", "0.2"]
+VALUES = ("epochs=2", "batch=5", "head_epochs=3", "lr=0.01", "validation=0.2")
+TUNE = ["--finetune", *(part for value in VALUES for part in ("--tune", value))]
 
 
 def _launch(*arguments: object, processes: int = 2) -> list[str]:
@@ -54,7 +55,7 @@ def test_two_processes_walk_the_way_of_one(scenes: Path, tmp_path: Path) -> None
 def test_a_dead_process_ends_the_run_with_a_sentence_and_a_checkpoint(scenes: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.mgcap"
     options = ["train", scenes, "--out", out, *SMALL, *TUNE, "--tune", "checkpoint_minutes=0"]
-    options[options.index("--epochs") + 1] = "400"
+    options[options.index("epochs=2")] = "epochs=400"
     process = subprocess.Popen(_launch(*options), stderr=subprocess.PIPE, text=True)
     checkpoint = tmp_path / "m.training" / "checkpoint.safetensors"
     for _ in range(600):
@@ -69,7 +70,7 @@ def test_a_dead_process_ends_the_run_with_a_sentence_and_a_checkpoint(scenes: Pa
     assert "--resume" in words and str(checkpoint) in words, words
     steps = len(_losses(checkpoint.parent))
     assert steps > 1
-    options[options.index("--epochs") + 1] = "1"
+    options[options.index("epochs=2")] = "epochs=1"
     done = run(*options, "--resume", code=1)  # one process, other options: refused, and nothing is lost
     assert "other options" in done.stderr and checkpoint.exists()
 

@@ -28,7 +28,7 @@ from mgcap.backbones.readers import (
     read_torch,
 )
 from mgcap.backbones.record import Published, Reader
-from mgcap.errors import WeightsError
+from mgcap.errors import WeightsError, missing
 from mgcap.persistence.downloads import Say, fetch_first
 from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 
@@ -127,7 +127,7 @@ def load_weights_file(path: str | Path, name: str) -> Weights:
     """Weights that the user has in a file: safetensors, a torchvision ``.pth``, or Keras' ``.h5`` for resnet50-v1."""
     path = Path(path).expanduser()
     if not path.is_file():
-        raise WeightsError(f"there is no weights file {path}")
+        raise WeightsError(missing("weights file", path))
     if path.suffix == ".h5" and name != "resnet50-v1":
         raise WeightsError(f"{path} can only be read as Keras' ResNet-50, which is the backbone resnet50-v1")
     state = {".safetensors": read_safetensors, ".h5": read_keras_h5}.get(path.suffix, read_torch)(path)

@@ -42,7 +42,9 @@ def _register(name: str, title: str, backbone: str, layer: str) -> None:
             what=f"{layer} averaged over positions, logistic regression",
             needs=(f"weights:{backbone}",),
         ),
-        lambda tools: AveragedSoftmax(tools, Layer(backbone, layer, averaged, "average", tools.engine)),
+        lambda tools: AveragedSoftmax(
+            tools, Layer(backbone, layer, averaged, "average", tools.engine, device=tools.torch_device())
+        ),
     )
 
 

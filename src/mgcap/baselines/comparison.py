@@ -24,7 +24,7 @@ from mgcap.baselines.turns import POLL_SECONDS, Turn, give_turns
 from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
-from mgcap.errors import DataError, MgcapError
+from mgcap.errors import DataError, MgcapError, did_you_mean
 from mgcap.evaluation.resumed import check_fingerprint, data_fingerprints, read_run
 from mgcap.evaluation.significance import add_significance
 from mgcap.inference.engines.probe import available_cores
@@ -76,7 +76,7 @@ class Comparison:
         out: Where runs and tables go; a comparison that was begun there is resumed.
         files: Python files with methods of the user's own.
         jobs: Methods at the same time; as many as there are cores by default.
-        runtime: Engine for frozen networks, device for those that are trained, seed, cache and progress.
+        runtime: Engine for frozen networks, device of all networks, seed, cache and progress.
 
     Raises:
         DataError: If a method is unknown, or ``out`` holds another comparison.
@@ -94,6 +94,7 @@ class Comparison:
         runtime: Runtime | None = None,
     ) -> None:
         runtime = runtime or Runtime()
+        runtime.torch_device()  # or say that there is none, before the work
         self.about = {name: about for name, (about, _) in choose(find_methods(files), names).items()}
         self.folder, self.splits, self.out, self.progress = folder, tuple(splits), out, runtime.progress
         cores = available_cores()
@@ -188,7 +189,10 @@ def choose(methods: Methods, names: Sequence[str]) -> Methods:
         if name.startswith(PREFIX):
             found = {name: timm_method(name)}
         if not found:
-            raise DataError(f"there is no method '{name}'; mgcap compare --list shows them all")
+            known = ["all", *methods, *dict.fromkeys(about.family for about, _ in methods.values())]
+            raise DataError(
+                f"there is no method '{name}'{did_you_mean(name, known)}; mgcap compare --list shows them all"
+            )
         chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
 

@@ -51,10 +51,11 @@ class LowerLayers:
         rotation: Number of the rotation or reflection, see :func:`mgcap.baselines.invariant.dihedral`.
         engine: Has the layers.
         weights: ``imagenet`` or ``random``.
+        device: Where they compute.
     """
 
-    def __init__(self, backbone: str, rotation: int, engine: Engine, weights: str) -> None:
-        self.backbone, self.rotation, self.engine = backbone, rotation, engine
+    def __init__(self, backbone: str, rotation: int, engine: Engine, weights: str, device: torch.device) -> None:
+        self.backbone, self.rotation, self.engine, self.device = backbone, rotation, engine, device
         self.recipe: Recipe = {
             "kind": "lower layers",
             "backbone": backbone,
@@ -67,7 +68,8 @@ class LowerLayers:
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        return self.engine.features(prepared(dihedral(images)[self.rotation], self.backbone), 0).flatten(1)
+        seen = prepared(dihedral(images)[self.rotation].to(self.device), self.backbone)
+        return self.engine.features(seen, 0).flatten(1).cpu()
 
 
 def pair_loss(features: Tensor, targets: Tensor, tau_1: float = TAU_1, tau_2: float = TAU_2) -> Tensor:
@@ -98,12 +100,13 @@ class TrainedNetwork(SvmMethod):
         super().__init__(tools)
         self.backbone, self.pairs, self.epochs = backbone, pairs, epochs or EPOCHS[backbone]
         self.bf16 = fast_bf16()
-        whole = network(backbone, NETWORKS[backbone][1], weights)
+        self.device = tools.torch_device()
+        whole = network(backbone, NETWORKS[backbone][1], weights).to(self.device)
         self.lower, self.upper = split_backbone(whole, TRAIN_FROM[backbone])
         engine = open_frozen(self.lower, backbone, tools.engine)
-        self.rotations = [LowerLayers(backbone, number, engine, weights) for number in range(ROTATIONS)]
+        self.rotations = [LowerLayers(backbone, number, engine, weights, self.device) for number in range(ROTATIONS)]
         with torch.inference_mode():
-            self.shape = self.lower(torch.zeros(1, 3, INPUT, INPUT)).shape[1:]
+            self.shape = self.lower(torch.zeros(1, 3, INPUT, INPUT, device=self.device)).shape[1:]
         self.size = sum(p.numel() for p in whole.parameters())
         self.losses: list[tuple[float, float]] = []  #: cross-entropy and metric term of each epoch
 
@@ -114,10 +117,10 @@ class TrainedNetwork(SvmMethod):
 
     def _learn(self, images: Sequence[Item], labels: Sequence[str]) -> None:
         classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
-        targets = torch.from_numpy(numbers)
+        targets = torch.from_numpy(numbers).to(self.device)
         with torch.inference_mode():
             width = self._features(images[:1], 0).shape[1]
-        top = nn.Linear(width, len(classes))
+        top = nn.Linear(width, len(classes)).to(self.device)
 
         def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
             features = self._features([images[i] for i in batch], epoch % ROTATIONS)
@@ -130,7 +133,7 @@ class TrainedNetwork(SvmMethod):
     def rows(self, images: Sequence[Item]) -> Tensor:
         """Averaged features of the trained network."""
         blocks = (images[start : start + BATCH] for start in range(0, len(images), BATCH))
-        return F.normalize(torch.cat([self._features(block, 0) for block in blocks]), dim=1)
+        return F.normalize(torch.cat([self._features(block, 0).cpu() for block in blocks]), dim=1)
 
     def numbers(self) -> int:
         """Those of the network."""
@@ -138,8 +141,8 @@ class TrainedNetwork(SvmMethod):
 
     def _features(self, images: Sequence[Item], rotation: int) -> Tensor:
         seen = self.tools.describe(self.rotations[rotation], images).reshape(len(images), *self.shape)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            out: Tensor = self.upper(seen.contiguous(memory_format=torch.channels_last))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            out: Tensor = self.upper(seen.to(self.device).contiguous(memory_format=torch.channels_last))
         return out.float().mean((-2, -1))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mgcap import spectral
 from mgcap.baselines.method import About, Tools, register
-from mgcap.baselines.networks import NETWORKS, Layer
+from mgcap.baselines.networks import CPU, NETWORKS, Layer
 from mgcap.baselines.svm import SvmMethod
 from mgcap.data.stream import Item
 from mgcap.embedding import covariance, normalise_features
@@ -32,8 +32,15 @@ def dihedral(images: Tensor) -> list[Tensor]:
 class GroupCovariance(Layer):
     """The covariance of a layer's positions, averaged over D4: its upper triangle."""
 
-    def __init__(self, backbone: str, layer: str, engine: str = "auto", weights: str = "imagenet") -> None:
-        super().__init__(backbone, layer, _second_order, "covariance over D4", engine, weights)
+    def __init__(
+        self,
+        backbone: str,
+        layer: str,
+        engine: str = "auto",
+        weights: str = "imagenet",
+        device: torch.device = CPU,
+    ) -> None:
+        super().__init__(backbone, layer, _second_order, "covariance over D4", engine, weights, device)
 
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
@@ -89,7 +96,7 @@ def _register(backbone: str) -> None:
             what=f"covariance of {layer} over D4, compressed to {COMPRESSED} channels, square root, linear SVM",
             needs=(f"weights:{backbone}",),
         ),
-        lambda tools: Idccp(tools, GroupCovariance(backbone, layer, tools.engine)),
+        lambda tools: Idccp(tools, GroupCovariance(backbone, layer, tools.engine, device=tools.torch_device())),
     )
 
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mgcap.data.stream import Item, to_tensor
-from mgcap.errors import DataError, ImageError
+from mgcap.errors import DataError, ImageError, missing
 from mgcap.persistence.cache import FeatureCache, Recipe, RowStore, content_key
 from mgcap.runtime import Progress, Runtime, silent
 from mgcap.typing import Array
@@ -86,7 +86,7 @@ class Tools:
         cache: Keeps descriptors.
         seed: Of everything random.
         engine: Computes frozen networks, see :mod:`mgcap.inference.engines`.
-        device: Where networks are trained.
+        device: Where networks compute and are trained.
         progress: Where to report.
     """
 
@@ -99,6 +99,10 @@ class Tools:
     def runtime(self) -> Runtime:
         """Engine, device, seed and progress."""
         return Runtime(self.engine, self.device, self.seed, progress=self.progress)
+
+    def torch_device(self) -> torch.device:
+        """The device that is meant."""
+        return self.runtime().torch_device()
 
     def describe(self, descriptor: Descriptor, images: Sequence[Item]) -> Tensor:
         """Descriptors ``[n, d]``; what another method, run or process has computed is not computed again."""
@@ -176,7 +180,7 @@ def find_methods(files: Sequence[Path] = ()) -> dict[str, tuple[About, Maker]]:
 
 def _run_file(path: Path) -> None:
     if not path.is_file():
-        raise DataError(f"there is no file {path}")
+        raise DataError(missing("file", path))
     before = set(METHODS)
     spec = importlib.util.spec_from_file_location(f"mgcap_method_{path.stem}", path)
     if spec is None or spec.loader is None:

@@ -20,6 +20,7 @@ from mgcap.runtime import seeded
 
 #: What the networks see.
 INPUT = 224
+CPU = torch.device("cpu")
 #: Our names of the networks, as tables write them, and the layer that is tapped.
 NETWORKS = {"alexnet": ("AlexNet", "conv5"), "googlenet": ("GoogLeNet", "inception5b"), "vgg16": ("VGG-16", "conv5_3")}
 #: What published tables call them.
@@ -36,6 +37,7 @@ class Layer:
         how: A name for that, which says everything that matters.
         engine: Computes it.
         weights: ``imagenet``, or ``random`` for tests.
+        device: Where.
     """
 
     def __init__(
@@ -46,9 +48,10 @@ class Layer:
         how: str,
         engine: str = "auto",
         weights: str = "imagenet",
+        device: torch.device = CPU,
     ) -> None:
-        self.backbone, self.gather = backbone, gather
-        self.engine, self.size = _opened(backbone, layer, weights, engine)
+        self.backbone, self.gather, self.device = backbone, gather, device
+        self.engine, self.size = _opened(backbone, layer, weights, engine, device)
         self.recipe: Recipe = {
             "kind": "layer",
             "backbone": backbone,
@@ -61,7 +64,8 @@ class Layer:
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        return self.gather(as_maps(self.engine.features(prepared(images, self.backbone), 0)))
+        seen = prepared(images.to(self.device), self.backbone)
+        return self.gather(as_maps(self.engine.features(seen, 0))).cpu()
 
     def numbers(self) -> int:
         """Parameters of the network."""
@@ -78,7 +82,7 @@ def prepared(images: Tensor, backbone: str, side: int = INPUT) -> Tensor:
     """Images as a network wants them: 224 x 224 pixels by default, its own mean and standard deviation."""
     spec = find_backbone(backbone)
     small = F.interpolate(images, (side, side), mode="bilinear", antialias=True)
-    mean, std = (torch.tensor(value).view(3, 1, 1) for value in (spec.mean, spec.std))
+    mean, std = (torch.tensor(value, device=images.device).view(3, 1, 1) for value in (spec.mean, spec.std))
     return (small - mean) / std
 
 
@@ -93,15 +97,15 @@ def network(backbone: str, layer: str, weights: str = "imagenet", activated: boo
 
 def open_frozen(layers: nn.Module, backbone: str, engine: str) -> Engine:
     """Layers of a network that see whole images, made ready to run; int8 is calibrated on drawn scenes."""
-    name = choose_engine(engine, "cpu")
+    name = choose_engine(engine, next(layers.parameters(), torch.empty(0)).device.type)
     return open_engine(
         name, [layers], INPUT, lambda: [prepared(standard(s)[None], backbone)[0] for s in calibration_scenes()]
     )
 
 
 @cache
-def _opened(backbone: str, layer: str, weights: str, engine: str) -> tuple[Engine, int]:
-    found = network(backbone, layer, weights)
+def _opened(backbone: str, layer: str, weights: str, engine: str, device: torch.device) -> tuple[Engine, int]:
+    found = network(backbone, layer, weights).to(device)
     return open_frozen(found, backbone, engine), sum(p.numel() for p in found.parameters())
 
 
@@ -114,7 +118,7 @@ def _register(backbone: str) -> None:
     title, layer = NETWORKS[backbone]
 
     def make(tools: Tools) -> DescriptorSvm:
-        descriptor = Layer(backbone, layer, averaged, "average", tools.engine)
+        descriptor = Layer(backbone, layer, averaged, "average", tools.engine, device=tools.torch_device())
         return DescriptorSvm(tools, descriptor, frozen=descriptor.numbers())
 
     register(

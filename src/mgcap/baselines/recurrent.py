@@ -88,7 +88,7 @@ class TransformerNetwork(nn.Module):
 
     def pool(self, images: Tensor) -> Tensor:
         """Bilinear pooling: signed root and unit length."""
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.bf16):
             local = self.reduce(self.backbone(images)).flatten(2)
         local = local.float()
         return F.normalize(signed_root((local @ local.mT / local.shape[-1]).flatten(1)), dim=1)
@@ -122,19 +122,20 @@ class Rtn:
 
     def _fit(self, images: Sequence[Item], labels: Sequence[str]) -> Rtn:
         self.classes, numbers = np.unique(np.asarray(labels), return_inverse=True)
-        targets = torch.from_numpy(numbers)
+        self.device = self.tools.torch_device()
+        targets = torch.from_numpy(numbers).to(self.device)
         trunk = network(self.backbone, NETWORKS[self.backbone][1], self.weights)
         with torch.inference_mode():
             width = trunk(torch.zeros(1, 3, 224, 224)).shape[1]
         torch.manual_seed(self.tools.seed)
         net = TransformerNetwork(trunk, width, len(self.classes), bf16=fast_bf16())
-        self.net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
 
         self._begin(images, targets)
 
         def terms(batch: list[int], epoch: int) -> tuple[Tensor, Tensor]:
             seen = dihedral(torch.stack([standard(images[i]) for i in batch]))[int(torch.randint(8, ()))]
-            logits, _ = self.net(prepared(seen, self.backbone))
+            logits, _ = self.net(prepared(seen.to(self.device), self.backbone))
             entropies = [F.cross_entropy(scores, targets[batch]) for scores in logits]
             return torch.stack(entropies).sum(), ranking_loss(logits, targets[batch])
 
@@ -149,10 +150,10 @@ class Rtn:
         some = torch.randperm(len(images))[:REDUCED_FROM].tolist()
         moments = FeatureMoments(net.reduce.in_channels)
         for seen in self._seen(images, some):
-            moments.add(net.backbone(seen).flatten(2))
+            moments.add(net.backbone(seen).flatten(2).cpu())
         _, axes = moments.principal_axes(CHANNELS)
         net.reduce.weight.copy_(axes[..., None, None])
-        rows = [torch.stack(net.pools(seen)[0]) for seen in self._seen(images, range(len(images)))]
+        rows = [torch.stack(net.pools(seen)[0]).cpu() for seen in self._seen(images, range(len(images)))]
         for module, own in zip(net.classify, torch.cat(rows, dim=1), strict=True):
             head = solve_head(own, targets.tolist(), len(self.classes), [FIRST_STRENGTH])
             module.load_state_dict({"weight": head.weight, "bias": head.bias})
@@ -161,7 +162,7 @@ class Rtn:
         """Some of the images as the network wants them, in batches."""
         for start in range(0, len(which), BATCH):
             block = torch.stack([standard(images[i]) for i in which[start : start + BATCH]])
-            yield prepared(block, self.backbone)
+            yield prepared(block.to(self.device), self.backbone)
 
     def _groups(self) -> list[dict[str, Any]]:
         net = self.net
@@ -177,7 +178,7 @@ class Rtn:
         found = []
         for seen in self._seen(images, range(len(images))):
             logits, _ = self.net(seen)
-            found.append(torch.stack([scores.softmax(1) for scores in logits]).mean(0).argmax(1))
+            found.append(torch.stack([scores.softmax(1) for scores in logits]).mean(0).argmax(1).cpu())
         labels: Array = self.classes[torch.cat(found).numpy()]
         return labels
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mgcap import spectral
 from mgcap.baselines.method import About, Tools, register
-from mgcap.baselines.networks import NETWORKS, PUBLISHED, network, prepared
+from mgcap.baselines.networks import CPU, NETWORKS, PUBLISHED, network, prepared
 from mgcap.baselines.svm import SvmMethod, pairwise_svm
 from mgcap.data.stream import Item
 from mgcap.embedding import covariance
@@ -59,8 +59,10 @@ class StackedCovariance:
         bf16: Compute the layers in bf16.
     """
 
-    def __init__(self, backbone: str, side: int = 224, weights: str = "imagenet", bf16: bool = False) -> None:
-        self.backbone, self.side, self.weights, self.bf16 = backbone, side, weights, bf16
+    def __init__(
+        self, backbone: str, side: int = 224, weights: str = "imagenet", bf16: bool = False, device: torch.device = CPU
+    ) -> None:
+        self.backbone, self.side, self.weights, self.bf16, self.device = backbone, side, weights, bf16, device
         self.layers, self.channels = LAYERS[backbone]
         self.recipe: Recipe = {
             "kind": "stacked covariance",
@@ -77,14 +79,14 @@ class StackedCovariance:
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
-        seen = prepared(images, self.backbone, self.side)
-        return torch.cat([self._logarithms(some) for some in torch.split(seen, 8)])
+        seen = prepared(images.to(self.device), self.backbone, self.side)
+        return torch.cat([self._logarithms(some).cpu() for some in torch.split(seen, 8)])
 
     def _logarithms(self, seen: Tensor) -> Tensor:
         maps = []
         x = seen.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
-            for name, (convolution, rest) in _opened(self.backbone, self.layers[-1], self.weights).items():
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            for name, (convolution, rest) in _opened(self.backbone, self.layers[-1], self.weights, self.device).items():
                 x = convolution(x)
                 if name in self.layers:
                     maps.append(x.to(torch.float32, copy=True))  # activations work in place
@@ -95,7 +97,7 @@ class StackedCovariance:
 
     def numbers(self) -> int:
         """Parameters of the network."""
-        steps = _opened(self.backbone, self.layers[-1], self.weights).values()
+        steps = _opened(self.backbone, self.layers[-1], self.weights, self.device).values()
         return sum(p.numel() for step in steps for p in step.parameters())
 
 
@@ -113,7 +115,9 @@ class StackedCovarianceSvm(SvmMethod):
         self, tools: Tools, backbone: str, resolutions: Sequence[int] = ONE_RESOLUTION, weights: str = "imagenet"
     ) -> None:
         super().__init__(tools, pairwise_svm)
-        self.views = [StackedCovariance(backbone, side, weights, fast_bf16()) for side in resolutions]
+        self.views = [
+            StackedCovariance(backbone, side, weights, fast_bf16(), tools.torch_device()) for side in resolutions
+        ]
 
     def rows(self, images: Sequence[Item]) -> Tensor:
         """The averaged logarithms."""
@@ -125,9 +129,9 @@ class StackedCovarianceSvm(SvmMethod):
 
 
 @cache
-def _opened(backbone: str, layer: str, weights: str) -> dict[str, nn.ModuleList]:
+def _opened(backbone: str, layer: str, weights: str, device: torch.device) -> dict[str, nn.ModuleList]:
     """Each layer in two parts: its convolution, and what comes behind it."""
-    found = fold_batch_norms(network(backbone, layer, weights))
+    found = fold_batch_norms(network(backbone, layer, weights)).to(device)
     steps = {}
     for name, modules in found.steps():  # type: ignore[operator]
         parts = list(modules.children())

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mgcap.baselines.method import About, Maker, Tools
+from mgcap.baselines.networks import CPU
 from mgcap.baselines.svm import DescriptorSvm
 from mgcap.errors import MgcapError
 from mgcap.persistence.cache import Recipe
@@ -37,20 +38,22 @@ class PooledFeatures:
 
     Args:
         name: Of the model.
+        device: Where it computes.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, device: torch.device = CPU) -> None:
+        self.name, self.device = name, device
         self.recipe: Recipe = {"kind": "timm", "name": name, "torch": torch.__version__}
 
     @torch.inference_mode()
     def rows(self, images: Tensor) -> Tensor:
         """See :class:`mgcap.baselines.method.Descriptor`."""
         model, config = _opened(self.name)
-        mean, std = (torch.tensor(config[key]).view(3, 1, 1) for key in ("mean", "std"))
-        seen = F.interpolate(images, config["input_size"][-2:], mode="bilinear", antialias=True)
+        model.to(self.device)
+        mean, std = (torch.tensor(config[key], device=self.device).view(3, 1, 1) for key in ("mean", "std"))
+        seen = F.interpolate(images.to(self.device), config["input_size"][-2:], mode="bilinear", antialias=True)
         parts = [model((part - mean) / std).flatten(1) for part in torch.split(seen, 8)]
-        return torch.cat(parts).float()
+        return torch.cat(parts).float().cpu()
 
     def numbers(self) -> int:
         """Parameters of the model."""
@@ -62,7 +65,7 @@ def timm_method(name: str) -> tuple[About, Maker]:
     model = name.removeprefix(PREFIX)
 
     def make(tools: Tools) -> DescriptorSvm:
-        descriptor = PooledFeatures(model)
+        descriptor = PooledFeatures(model, tools.torch_device())
         return DescriptorSvm(tools, descriptor, frozen=descriptor.numbers())
 
     what = "pooled features of the frozen model, unit length, linear SVM"

@@ -196,7 +196,7 @@ def _register(backbone: str) -> None:
     def make(tools: Tools) -> VisualWords:
         from mgcap.backbones import find_backbone
 
-        local = Layer(backbone, layer, positions, "positions of unit length", tools.engine)
+        local = Layer(backbone, layer, positions, "positions of unit length", tools.engine, device=tools.torch_device())
         width = find_backbone(backbone).width(layer)
         assert width is not None
         return VisualWords(tools, local, width, histogram, WORDS, local.numbers())

@@ -12,6 +12,7 @@ from mgcap.cli import (
     bench,
     cache,
     compare,
+    config,
     datasets,
     demo,
     doctor,
@@ -24,7 +25,7 @@ from mgcap.cli import (
     train,
     weights,
 )
-from mgcap.cli.console import set_debug
+from mgcap.cli.console import Command, set_debug
 
 app = typer.Typer(
     name="mgcap",
@@ -32,14 +33,13 @@ app = typer.Typer(
     epilog="Example: mgcap datasets synthetic scenes/ && mgcap train scenes/ --out model.mgcap && "
     "mgcap predict scenes/ --model model.mgcap. Add --debug to any command for a traceback.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("ablate")(ablate.ablate)
+app.command("train", cls=Command)(train.train)
+app.command("evaluate", cls=Command)(evaluate.evaluate)
+app.command("ablate", cls=Command)(ablate.ablate)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
@@ -49,6 +49,7 @@ app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")
+app.add_typer(config.app, name="config")
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(weights.app, name="weights")
 

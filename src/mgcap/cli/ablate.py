@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import check_writable, data, guarded, words
+from mgcap.cli.console import check_writable, data, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError
-from mgcap.persistence.files import write_rows
+
+
+@dataclass(frozen=True)
+class FullOptions(o.TrainingOptions):
+    """Options that begin with the paper's views, so that there is something to leave out."""
+
+    def values(self) -> dict[str, Any]:
+        """The model values that were given, and three granularities and twelve rotations where none were."""
+        return {"granularities": (1.0, 0.9, 0.8), "rotations": 12, **super().values()}
 
 
 @guarded
+@expanded
 def ablate(
-    context: typer.Context,
     scenes: o.Data,
+    options: FullOptions,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and plots.")] = Path("ablation"),
     studies: Annotated[
-        str | None, typer.Option(help="Which, as granularities,rotations,normalisation; all by default.")
+        str | None,
+        typer.Option(help="The studies to do, as granularities,rotations,normalisation; default: all of them."),
     ] = None,
-    train_ratio: Annotated[float, typer.Option(help="Training part of each class.")] = 0.8,
-    runs: Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")] = 10,
+    train_ratio: o.TrainRatio = 0.8,
+    runs: o.Runs = 10,
     splits: o.Splits = None,
-    preset: o.Preset = "compact",
-    backbone: o.Backbone = None,
-    granularities: o.Granularities = "1.0,0.9,0.8",
-    rotations: o.Rotations = 12,
-    normalisation: o.Normalisation = None,
-    settings: o.Settings = None,
-    weights: o.Weights = "imagenet",
-    descriptor: o.Descriptor = "universal",
-    regularisation: o.Regularisation = "auto",
-    seed: o.Seed = 0,
-    engine: o.Engine = "auto",
-    device: o.Device = "auto",
-    finetune: o.Finetuned = False,
-    tune: o.Tune = None,
     json_file: o.Json = None,
 ) -> None:
     """The paper's ablation studies, and more, from one extraction of the features.
 
-    A killed study goes on where it stopped when the same command is given again.
+    They begin with the granularities 1.0,0.9,0.8 and 12 rotations, unless others are given. A study that was killed is
+    resumed when the same command is given again.
 
     Example: mgcap ablate scenes/ --runs 3 --studies granularities,rotations
     """
@@ -50,75 +49,33 @@ def ablate(
     from mgcap.evaluation.ablation import ablation_studies, distinct_settings
     from mgcap.evaluation.finetuned import FinetunedStudy
     from mgcap.evaluation.protocol import Study
-    from mgcap.report.charts import ablation_chart
-    from mgcap.report.page import chart, in_words, write_page
-    from mgcap.report.published import published_table
+    from mgcap.report import ablation_report, ablation_tables
+    from mgcap.report.page import spread
 
     check_writable(out / "summary.json")
-    classifier = o.classifier(context)
-    classifier.set_params(finetune=o.recipe(context.params))
-    folder = open_folder(scenes)
+    classifier = options.classifier()
+    setup, folder = classifier.setup(), open_folder(scenes)
+    tuned = setup.finetune is not None
     try:
         chosen = ablation_studies(
-            classifier.configuration(len(folder.classes)), studies.split(",") if studies else None, finetune
+            classifier.configuration(len(folder.classes)), studies.split(",") if studies else None, tuned
         )
     except ValueError as wrong:
         raise DataError(str(wrong)) from wrong
     distinct, where = distinct_settings(chosen)
-    words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}, {len(distinct)} settings")
-    kind = FinetunedStudy if finetune else Study
-    parts = o.make_splits(folder, splits, float(train_ratio), runs, seed)
-    study = kind(classifier.setup(), folder, parts, distinct, out)
+    count = f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}, {len(distinct)} settings"
+    words.print(count, markup=False)
+    parts = o.make_splits(folder, splits, float(train_ratio), runs, options.seed)
+    study = (FinetunedStudy if tuned else Study)(setup, folder, parts, distinct, out)
     summaries = study.run()
     for _, error in study.skipped:
-        words.print(f"passed over: {error}", markup=False)
-    tables: dict[str, Any] = {}
-    for name, (title, labels) in chosen.items():
-        rows = [{"setting": label, **_figures(summaries[where[name, label]])} for label in labels]
-        tables[name] = rows
-        write_rows(out / f"{name}.csv", rows)
-        ablation_chart(title, rows, out / f"{name}.png")
-        if json_file != "-":
-            data.print(title)
-            for row in rows:
-                spread = "" if row["std"] is None else f" +- {row['std']:.2f}"
-                data.print(f"  {row['setting']:>10}  {row['mean']:.2f}{spread}", markup=False)
-    first = next(iter(summaries.values()))
-    ratio = first["train_images"] / (first["train_images"] + first["test_images"])
-    how = "fine-tuned" if finetune else "frozen"
-    own = [
-        {"method": f"MG-CAP here, {how}: {in_words(summary['configuration'])}", **_figures(summary)}
-        for name in (where["normalisation", label] for label in chosen.get("normalisation", ("", {}))[1])
-        if (summary := summaries[name])
-    ]
-    published = published_table(folder.classes, ratio, own) if own else None
-    write_page(
-        out / "report.html",
-        f"Ablations of MG-CAP on {folder.root.name}",
-        f"{len(folder)} images of {len(folder.classes)} classes, {len(study.splits)} runs each",
-        o.command_line(),
-        {"configuration": study.network.model_dump(mode="json")},
-        tables=[
-            {
-                "title": chosen[name][0],
-                "columns": ("setting", "accuracy, %", "standard deviation"),
-                "rows": [
-                    (r["setting"], f"{r['mean']:.2f}", "-" if r["std"] is None else f"{r['std']:.2f}") for r in rows
-                ],
-            }
-            for name, rows in tables.items()
-        ]
-        + ([published] if published else []),
-        charts=[chart(chosen[name][0], out / f"{name}.png") for name in tables],
-    )
-    words.print(f"tables, plots and report: {out}")
+        words.print(f"skipped: {error}", markup=False)
+    ablation_report(chosen, where, summaries, folder, out, finetuned=tuned, command=o.command_line())
+    words.print(f"tables, plots and report: {out}", markup=False)
+    tables = ablation_tables(chosen, where, summaries)
     o.write_json(json_file, tables)
-
-
-def _figures(summary: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "mean": summary["mean"],
-        "std": summary["std"],
-        "cross_validated_mean": summary["means"]["cross_validated_accuracy"],
-        "runs": len(summary["runs"]),
-    }
+    if json_file != "-":
+        for name, rows in tables.items():
+            data.print(chosen[name][0], markup=False)
+            cells = [(row["setting"], spread(row["mean"], row["std"], "+-"), row["runs"]) for row in rows]
+            show_table(("setting", "accuracy, %", "runs"), cells)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.persistence.files import write_rows
 
 app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
 
-Images = Annotated[int, typer.Option(min=1, help="Images that are looked at together.")]
-Repeats = Annotated[int, typer.Option(min=1, help="Rounds that count, after one of warm-up.")]
+Images = Annotated[int, typer.Option(min=1, help="Number of images that are looked at together.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Number of rounds that count, after one of warm-up.")]
+
+
+@dataclass(frozen=True)
+class PaperOptions(o.ModelOptions):
+    """Options of a model, the paper's by default."""
+
+    preset: o.Preset = "paper"
 
 
 @app.callback()
 @guarded
+@expanded
 def everything(
     context: typer.Context,
+    options: PaperOptions,
     out: Annotated[Path, typer.Option(help="Folder for the tables and the plot.")] = Path("bench-output"),
-    preset: o.Preset = "paper",
-    backbone: o.Backbone = None,
-    granularities: o.Granularities = None,
-    rotations: o.Rotations = None,
-    settings: o.Settings = None,
     images: Images = 4,
     repeats: Repeats = 3,
     json_file: o.Json = None,
@@ -41,12 +47,12 @@ def everything(
     from mgcap.bench.speed import CONTENDERS, bench_inference
     from mgcap.report.charts import bench_chart
 
-    config = _config(preset, backbone, granularities, rotations, settings)
+    config = options.config()
     check_writable(out / "inference.csv")
     report = bench_inference(config, images=images, repeats=repeats, progress=bars)
     engine = profile.best_engine()
     tables: dict[str, list[dict[str, Any]]] = {"inference": [_row(name, report) for name in CONTENDERS]}
-    sides = (64, 129, 257, 513) if preset != "compact" else (64, 129, 257)
+    sides = (64, 129, 257, 513) if config.preset != "compact" else (64, 129, 257)
     with bars("Stages, growth, spectral layer, limits", 4) as step:
         tables["stages"] = profile.bench_stages(config, engine, repeats)
         step(1)
@@ -59,7 +65,7 @@ def everything(
     for name, rows in tables.items():
         write_rows(out / f"{name}.csv", rows)
     bench_chart(tables, out / "bench.png")
-    words.print(f"tables and plot: {out}")
+    words.print(f"tables and plot: {out}", markup=False)
     o.write_json(json_file, {**report, **{f"table_{name}": rows for name, rows in tables.items()}})
     if json_file != "-":
         for name, rows in tables.items():
@@ -69,16 +75,15 @@ def everything(
 
 @app.command("inference")
 @guarded
+@expanded
 def inference(
-    preset: o.Preset = "paper",
-    backbone: o.Backbone = None,
-    granularities: o.Granularities = None,
-    rotations: o.Rotations = None,
-    settings: o.Settings = None,
+    options: PaperOptions,
     images: Images = 4,
     repeats: Repeats = 3,
     json_file: o.Json = None,
-    csv_file: Annotated[Path | None, typer.Option("--csv", help="Write a row for each contender.")] = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", help="Write a row for each contender to this file, as speed.csv.")
+    ] = None,
 ) -> None:
     """Seconds per image of a plain port of the authors' script, of torch, and of OpenVINO in fp32 and int8.
 
@@ -86,12 +91,11 @@ def inference(
     """
     from mgcap.bench.speed import CONTENDERS, bench_inference
 
-    config = _config(preset, backbone, granularities, rotations, settings)
-    report = bench_inference(config, images=images, repeats=repeats, progress=bars)
+    report = bench_inference(options.config(), images=images, repeats=repeats, progress=bars)
     rows = [_row(name, report) for name in CONTENDERS]
     if csv_file:
         write_rows(csv_file, rows)
-        words.print(f"table: {csv_file}")
+        words.print(f"table: {csv_file}", markup=False)
     o.write_json(json_file, report)
     if json_file != "-":
         _show(rows)
@@ -99,17 +103,9 @@ def inference(
         words.print(f"{name}: {reason}", markup=False)
 
 
-def _config(preset: str, *values: Any) -> Any:
-    from mgcap.config import MGCAPConfig
-
-    backbone, granularities, rotations, settings = values
-    given = o.configuration(backbone, granularities, rotations, None, settings)
-    return MGCAPConfig(preset=preset, **given)  # type: ignore[arg-type]
-
-
 def _show(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        data.print("  ".join(f"{key} {value}" for key, value in row.items()), markup=False)
+    columns = dict.fromkeys(key for row in rows for key in row)
+    show_table([key.replace("_", " ") for key in columns], [[row.get(key, "") for key in columns] for row in rows])
 
 
 def _row(name: str, report: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mgcap.cli.console import data, guarded, words
+from mgcap.cli.console import guarded, show_table, words
 from mgcap.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,29 +23,13 @@ def info() -> None:
 
     Example: mgcap cache info
     """
-    from rich.table import Table
-
     from mgcap.persistence.cache import FeatureCache
 
     cache = FeatureCache()
     stores = cache.info()
-    table = Table("features", "network", "crop", "rotations", "what", "engine", "images", "MiB", "last used")
-    for store in stores:
-        r = store.recipe
-        reduced = f"{r['reduction']} {r['channels']}" if r.get("channels") else "all channels"
-        table.add_row(
-            store.folder.name[:8],
-            f"{r.get('backbone', '-')} {r.get('layer', r.get('before', ''))}".strip(),
-            f"{r['crop']:g}" if "crop" in r else "-",
-            str(r.get("rotations", "-")),
-            f"{r['embedding']}, {reduced}" if "embedding" in r else str(r.get("kind", "-")),
-            str(r.get("engine", "-")).split()[0],
-            str(store.images),
-            f"{store.bytes / 2**20:.1f}",
-            _ago(store),
-        )
     if stores:
-        data.print(table)
+        columns = ("features", "network", "crop", "rotations", "what", "engine", "images", "MiB", "last used")
+        show_table(columns, [_cells(store) for store in stores])
     words.print(f"{sum(store.bytes for store in stores) / 2**20:.1f} MiB in {cache.root}", markup=False)
 
 
@@ -53,9 +37,12 @@ def info() -> None:
 @guarded
 def prune(
     everything: Annotated[bool, typer.Option("--all", help="Remove all features.")] = False,
-    older_than: Annotated[float | None, typer.Option(min=0, help="Remove what was not used for so many days.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option(min=0, help="Remove what was not used for this number of days, as 30.")
+    ] = None,
     keep_gib: Annotated[
-        float | None, typer.Option(min=0, help="Remove the longest unused until no more than this is left.")
+        float | None,
+        typer.Option(min=0, help="Remove the longest unused until at most this number of GiB is left, as 5."),
     ] = None,
 ) -> None:
     """Remove features; models, weights and data are not touched.
@@ -74,6 +61,22 @@ def prune(
         gone = cache.prune(older_than or 0.0, keep)
     size = sum(store.bytes for store in gone) / 2**20
     words.print(f"removed {len(gone)} kinds of features, {size:.1f} MiB, from {cache.root}", markup=False)
+
+
+def _cells(store: StoreInfo) -> tuple[str, ...]:
+    r = store.recipe
+    reduced = f"{r['reduction']} {r['channels']}" if r.get("channels") else "all channels"
+    return (
+        store.folder.name[:8],
+        f"{r.get('backbone', '-')} {r.get('layer', r.get('before', ''))}".strip(),
+        f"{r['crop']:g}" if "crop" in r else "-",
+        str(r.get("rotations", "-")),
+        f"{r['embedding']}, {reduced}" if "embedding" in r else str(r.get("kind", "-")),
+        str(r.get("engine", "-")).split()[0],
+        str(store.images),
+        f"{store.bytes / 2**20:.1f}",
+        _ago(store),
+    )
 
 
 def _ago(store: StoreInfo) -> str:

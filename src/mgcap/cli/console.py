@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import signal
 import sys
 import time
@@ -16,8 +17,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 from rich.console import Console
+from typer.core import TyperCommand
 
-from mgcap.errors import DataError, MgcapError
+from mgcap.descriptions import FINETUNE, MODEL
+from mgcap.errors import DataError, MgcapError, did_you_mean
 from mgcap.runtime import Progress
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 words = Console(stderr=True, highlight=False, soft_wrap=True)
-data = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+data = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
 
 
 class Bars(Progress):
@@ -100,19 +103,36 @@ def _escaped(text: str) -> str:
 
 def config_sentence(error: ValidationError, known: Iterable[str] | None = None) -> str:
     """What is wrong with a configuration, or with other values whose names are ``known``, in one sentence."""
-    from mgcap.config import MGCAPConfig
-
     kind = "a configuration value" if known is None else "an option"
-    names = ", ".join(MGCAPConfig.model_fields if known is None else known)
+    names = list(MODEL if known is None else known)
     parts = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
         message = str(problem["msg"]).removeprefix("Value error, ")
+        given = problem["input"]
         if problem["type"] == "extra_forbidden":
-            parts.append(f"'{where}' is not {kind}; there are {names}")
+            parts.append(f"'{where}' is not {kind}{did_you_mean(where, names)}; there are {', '.join(names)}")
+        elif where:
+            expected = re.findall(r"'([^']*)'", str(problem.get("ctx", {}).get("expected", "")))
+            parts.append(f"{where}: {message} (given: {given!r}){did_you_mean(given, expected)}")
         else:
-            parts.append(f"{where}: {message} (given: {problem['input']!r})" if where else message)
+            parts.append(message)
     return "; ".join(parts)
+
+
+def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print rows under a header on standard output."""
+    from rich.table import Column, Table
+
+    table = Table(*(Column(name, overflow="fold") for name in columns), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_escaped(str(cell)) for cell in row))
+    if data.is_terminal:
+        data.print(table)
+        return
+    with data.capture() as printed:
+        data.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
 def guarded(command: F) -> F:
@@ -130,7 +150,7 @@ def guarded(command: F) -> F:
         except KeyboardInterrupt as stop:
             if isinstance(stop.__context__, MgcapError):  # a signal on top of an error, which says more
                 fail(str(stop.__context__))
-            words.print("Interrupted. Files that were complete are kept; run the same command again to go on.")
+            words.print("Interrupted. Files that were complete are kept; run the same command again to resume.")
             raise SystemExit(130) from None
         except BrokenPipeError:
             sys.stderr.close()
@@ -202,12 +222,17 @@ def check_writable(path: Path) -> Path:
     return path
 
 
-def parse_settings(settings: list[str]) -> dict[str, str]:
-    """``NAME=VALUE`` pairs to a dictionary."""
-    pairs = {}
-    for item in settings:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise DataError(f"--set takes NAME=VALUE, not '{item}'")
-        pairs[name] = value
-    return pairs
+class Command(TyperCommand):
+    """A command that says where a value without a flag of its own is given, as ``--tune epochs=`` for ``--epochs``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, and add that to the error of an unknown option."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            name = str(getattr(error, "option_name", "")).removeprefix("--").replace("-", "_")
+            flag = "--tune" if name in FINETUNE else "--set" if name in MODEL else ""
+            if flag and hasattr(error, "message"):
+                error.message = f"There is no option --{name.replace('_', '-')}; give {flag} {name}=VALUE."
+                error.possibilities = None  # type: ignore[attr-defined]
+            raise

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.errors import ImageError
 
 app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
@@ -22,21 +22,22 @@ def list_datasets() -> None:
 
     Example: mgcap datasets list
     """
-    from rich.table import Table
-
     from mgcap.data.catalogue import CATALOGUE
 
-    table = Table("key", "dataset", "classes", "images", "pixels", "m/pixel", "licence", "where")
-    for d in CATALOGUE.values():
-        table.add_row(d.key, d.title, str(len(d.counts)), str(d.total), d.pixels, d.resolution, d.licence, d.home)
-    data.print(table)
+    show_table(
+        ("key", "dataset", "classes", "images", "pixels", "m/pixel", "licence", "where"),
+        [
+            (d.key, d.title, len(d.counts), d.total, d.pixels, d.resolution, d.licence, d.home)
+            for d in CATALOGUE.values()
+        ],
+    )
     words.print("Unzip a dataset anywhere and give its folder to the other commands; the layout is detected.")
 
 
 @app.command("check")
 @guarded
 def check(path: o.Data) -> None:
-    """Look at every image of a folder: layout, counts against the catalogue, unreadable files, copies.
+    """Look at every image of a folder: layout, counts against the catalogue, unreadable files, duplicates.
 
     The exit code is 1 if anything is wrong.
 
@@ -53,7 +54,7 @@ def check(path: o.Data) -> None:
     problems = differences(known, folder.counts) if known else []
     with bars("Reading every image", len(folder)) as step:
         marks = content_hashes(folder.paths, lambda: step(1))
-    copies: dict[str, list[int]] = defaultdict(list)
+    duplicates: dict[str, list[int]] = defaultdict(list)
     for index, mark in enumerate(marks):
         if mark is None:
             try:
@@ -61,9 +62,9 @@ def check(path: o.Data) -> None:
             except ImageError as error:
                 problems.append(str(error))
         else:
-            copies[mark].append(index)
+            duplicates[mark].append(index)
     notes: list[str] = []
-    for twins in copies.values():
+    for twins in duplicates.values():
         if len(twins) > 1:
             names = ", ".join(folder.relative(folder.paths[i]) for i in twins)
             labels = {folder.targets[i] for i in twins}
@@ -74,9 +75,9 @@ def check(path: o.Data) -> None:
     low = min(folder.counts.items(), key=lambda item: item[1])
     high = max(folder.counts.items(), key=lambda item: item[1])
     data.print(f"images per class: {low[1]} ({low[0]}) to {high[1]} ({high[0]})", markup=False)
-    for title, lines in (("note", notes), ("problem", problems)):
-        for line in lines:
-            data.print(f"{title}: {line}", markup=False)
+    if notes or problems:
+        found = (("note", notes), ("problem", problems))
+        show_table(("kind", "what was found"), [(kind, line) for kind, lines in found for line in lines])
     data.print("all is well" if not problems else f"{len(problems)} problems")
     if problems:
         raise SystemExit(1)
@@ -100,8 +101,8 @@ def _size(path: Path) -> tuple[int, int]:
 @guarded
 def synthetic(
     out: Annotated[Path, typer.Argument(help="The folder to write to.")],
-    per_class: Annotated[int, typer.Option(help="Scenes per class.")] = 40,
-    size: Annotated[int, typer.Option(help="Side in pixels.")] = 256,
+    per_class: Annotated[int, typer.Option(help="Number of scenes to draw of each class.")] = 40,
+    size: Annotated[int, typer.Option(help="Side of a scene in pixels.")] = 256,
     seed: o.Seed = 0,
 ) -> None:
     """Draw aerial-looking scenes of 19 classes, the same for the same seed.
@@ -117,7 +118,7 @@ def synthetic(
 
 @app.command("kitsap")
 @guarded
-def kitsap(out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("kitsap.tif")) -> None:
+def kitsap(out: Annotated[Path, typer.Argument(help="The file to write the scene to.")] = Path("kitsap.tif")) -> None:
     """Fetch a real aerial scene to map: 5000 x 5000 pixels of Kitsap County, USA, at 0.3 m.
 
     Example: mgcap datasets kitsap kitsap.tif

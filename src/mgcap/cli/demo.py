@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, data, guarded, words
+from mgcap.cli.console import bars, data, guarded, show_table, words
 from mgcap.errors import BundleError, WeightsError
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ def _backbone() -> str:
             words.print(str(error), markup=False)
             continue
         if name != BACKBONES[0]:
-            words.print(f"{BACKBONES[0]} could not be had; the demo goes on with {name}.")
+            words.print(f"{BACKBONES[0]} could not be had; the demo continues with {name}.")
         return name
     raise WeightsError("no ImageNet weights could be had, so there is nothing to show; see mgcap doctor")
 
 
 @guarded
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for scenes, model and predictions.")] = Path("demo-output"),
-    per_class: Annotated[int, typer.Option(min=4, help="Scenes per class.")] = 30,
+    out: Annotated[Path, typer.Option(help="Folder for scenes, model, predictions and map.")] = Path("demo-output"),
+    per_class: Annotated[int, typer.Option(min=4, help="Number of scenes to draw per class.")] = 30,
     engine: o.Engine = "auto",
 ) -> None:
     """Draw scenes, train MG-CAP on 60 % of them, test it on the rest, predict, and map a real aerial scene.
@@ -55,6 +55,7 @@ def demo(
     from mgcap.data.splits import make_split, write_split
     from mgcap.data.synthetic import CLASSES, write_scenes
     from mgcap.evaluation.summary import evaluate_model
+    from mgcap.report import demo_report
 
     start = time.monotonic()
     backbone = _backbone()
@@ -86,10 +87,11 @@ def demo(
     predictions.write_text(json.dumps(rows, indent=1) + "\n")
     data.print(f"\nMG-CAP ({backbone}, {model.model_.config.rotations} rotations) on {len(CLASSES)} classes:")
     data.print(f"accuracy on {len(testing)} held-out scenes: {100 * model.metrics_['test_accuracy']:.2f} %")
-    for row in rows:
-        data.print(f"  {Path(str(row['path'])).name}: {row['class']} ({row['probability']})", markup=False)
+    show_table(
+        ("scene", "class", "probability"), [(Path(str(r["path"])).name, r["class"], r["probability"]) for r in rows]
+    )
     mapped = _map_real_scene(out / "map", engine)
-    _report(out / "report.html", model, scenes, mapped)
+    demo_report(model, scenes, out / "report.html", mapped=mapped, command=o.command_line())
     named = [("scenes", scenes), ("split", out / "split.csv"), ("model", path), ("predictions", predictions)]
     named += [("map", file) for file in (mapped.files if mapped else [])] + [("report", out / "report.html")]
     for name, where in named:
@@ -118,35 +120,9 @@ def _map_real_scene(out: Path, engine: str) -> Mapped | None:
         f"\nmap of a real scene, {grid.width} x {grid.height} pixels of Kitsap County at 0.3 m: "
         f"{len(grid)} tiles in {time.monotonic() - start:.0f} s"
     )
-    for k in mapped.areas.argsort()[::-1][:5]:
-        data.print(f"  {mapped.classes[k]}: {mapped.areas[k] / 10_000:.1f} ha", markup=False)
+    largest = mapped.areas.argsort()[::-1][:5]
+    show_table(("class", "hectares"), [(mapped.classes[k], f"{mapped.areas[k] / 10_000:.1f}") for k in largest])
     return mapped
-
-
-def _report(path: Path, model: SceneClassifier, scenes: Path, mapped: Mapped | None) -> None:
-    from mgcap.report.page import chart, in_words, write_page
-
-    summary = model.metrics_["summary"]
-    tables, charts = [], []
-    if mapped is not None:
-        order = [k for k in mapped.areas.argsort()[::-1] if mapped.areas[k] > 0]
-        rows = [[mapped.classes[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
-        tables = [{"title": "Kitsap County: area of each class", "columns": ["class", "hectares"], "rows": rows}]
-        charts = [chart("Kitsap County by the model ucmerced", next(f for f in mapped.files if f.suffix == ".png"))]
-    write_page(
-        path,
-        "MG-CAP: a demonstration",
-        f"{in_words(model.model_.config.model_dump(mode='json'))}; drawn scenes for training and test",
-        o.command_line(),
-        {"configuration": model.model_.config.model_dump(mode="json"), "provenance": model.provenance_},
-        headline=f"{summary['mean']:.2f} %",
-        headline_note=f"accuracy on {summary['test_images']} drawn scenes that training did not see",
-        tables=tables,
-        charts=charts,
-        summary=summary,
-        wrong=summary["wrong"],
-        root=scenes,
-    )
 
 
 def _reusable(path: Path, backbone: str, trained: int, tested: int) -> SceneClassifier | None:

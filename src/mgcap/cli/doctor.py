@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,22 +16,71 @@ import typer
 
 from mgcap._version import __version__
 from mgcap.cli import options as o
-from mgcap.cli.console import data, guarded
+from mgcap.cli.console import guarded, show_table, words
 from mgcap.persistence.files import cache_dir
 
-#: Optional parts: what each is for, and how to get it.
-PARTS = {
-    "timm": ("backbones named timm:NAME", "pip install timm"),
-    "h5py": ("Keras' ResNet-50 file where npm is missing", "pip install h5py"),
-    "matplotlib": ("plots of the benchmarks", "pip install matplotlib"),
+
+@dataclass(frozen=True)
+class Extra:
+    """An optional part of the installation.
+
+    Attributes:
+        purpose: What it is for.
+        modules: Its packages, and the module that each of them brings.
+    """
+
+    purpose: str
+    modules: dict[str, str]
+
+
+#: The extras that ``pip install 'mgcap[NAME]'`` takes.
+EXTRAS = {
+    "cpu": Extra("int8 and fast fp32 on CPUs", {"openvino": "openvino", "nncf": "nncf"}),
+    "geo": Extra(
+        "maps of rasters",
+        {"pyogrio": "pyogrio", "pyproj": "pyproj", "rasterio": "rasterio", "shapely": "shapely"},
+    ),
+    "cluster": Extra("maps on many machines", {"distributed": "distributed"}),
+    "web": Extra(
+        "the page and service",
+        {
+            "fastapi": "fastapi",
+            "prometheus-client": "prometheus_client",
+            "python-multipart": "python_multipart",
+            "starlette": "starlette",
+            "uvicorn": "uvicorn",
+        },
+    ),
+    "export": Extra("ONNX files", {"onnx": "onnx", "onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}),
+    "baselines": Extra("SIFT and local binary patterns", {"opencv-python-headless": "cv2", "scikit-image": "skimage"}),
+    "finetune": Extra(
+        "fine-tuning of the network",
+        {"lightning-fabric": "lightning_fabric", "tensorboardX": "tensorboardX"},
+    ),
+    "hf": Extra("backbones named hf:NAME", {"transformers": "transformers"}),
+    "timm": Extra("backbones named timm:NAME", {"timm": "timm"}),
+    "tiff": Extra("compressed TIFFs", {"imagecodecs": "imagecodecs"}),
+    "keras": Extra("Keras' ResNet-50 file", {"h5py": "h5py"}),
 }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package) if importlib.util.find_spec(package) else None
-    except importlib.metadata.PackageNotFoundError:
+def find_extras() -> dict[str, dict[str, Any]]:
+    """For each extra what it is for, the versions of its packages (None where missing), and how to get it."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, extra in EXTRAS.items():
+        packages = {package: _version(package, module) for package, module in extra.modules.items()}
+        install = None if all(packages.values()) else f"pip install 'mgcap[{name}]'"
+        found[name] = {"purpose": extra.purpose, "packages": packages, "install": install}
+    return found
+
+
+def _version(package: str, module: str) -> str | None:
+    if importlib.util.find_spec(module) is None:
         return None
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"  # the module came by another package, as cv2 does
 
 
 def _memory_gib() -> float | None:
@@ -63,11 +113,10 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
 
     from mgcap.backbones import BACKBONES
     from mgcap.backbones.pretrained import is_cached
-
-    fetchable = [name for name, record in BACKBONES.items() if record.weights]
     from mgcap.inference.engines import choose_engine
     from mgcap.inference.engines.probe import available_cores
 
+    fetchable = [name for name, record in BACKBONES.items() if record.weights]
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "mgcap": __version__,
@@ -93,10 +142,7 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
             "pip": "here" if importlib.util.find_spec("pip") else "missing: python -m ensurepip",
             "npm": "here" if shutil.which("npm") else "missing: install Node.js (only for fetching resnet50-v1)",
         },
-        "parts": {
-            name: version if (version := _version(name)) else f"missing ({use}): {install}"
-            for name, (use, install) in PARTS.items()
-        },
+        "extras": find_extras(),
         "disk_free_gib": round(shutil.disk_usage(_existing(cache_dir())).free / 2**30, 1),
     }
 
@@ -112,22 +158,29 @@ def doctor(
     probe: Annotated[bool, typer.Option("--probe", help="Try int8 anew in a child process.")] = False,
     json_file: o.Json = None,
 ) -> None:
-    """Say what machine, engines, weights and optional parts there are, and what to install for the missing ones.
+    """Show the machine, engines, weights and optional parts, and what to install for those that are missing.
 
     Example: mgcap doctor
     """
     report = examine(probe)
     o.write_json(json_file, report)
-    if json_file == "-":
-        return
-    for section, value in report.items():
-        if not isinstance(value, dict):
-            data.print(f"{section}: {value}", markup=False)
-            continue
-        data.print(f"{section}:", markup=False)
-        for name, entry in value.items():
-            if isinstance(entry, dict):
-                entry = ", ".join(f"{k} {v}" for k, v in entry.items())
-            elif isinstance(entry, list):
-                entry = ", ".join(map(str, entry)) or "none"
-            data.print(f"  {name}: {entry}", markup=False)
+    if json_file != "-":
+        show_table(("what", "item", "found"), [row for name, value in report.items() for row in _rows(name, value)])
+    lacking = [name for name, extra in report["extras"].items() if extra["install"]]
+    if lacking:
+        words.print(f"for all parts that are missing: pip install 'mgcap[{','.join(lacking)}]'", markup=False)
+
+
+def _rows(section: str, value: Any) -> list[tuple[str, str, str]]:
+    if not isinstance(value, dict):
+        return [(section.replace("_", " "), "", str(value))]
+    return [(section, name.replace("_", " "), _words(entry)) for name, entry in value.items()]
+
+
+def _words(entry: Any) -> str:
+    if isinstance(entry, dict) and "packages" in entry:
+        packages = ", ".join(f"{name} {version or 'missing'}" for name, version in entry["packages"].items())
+        return f"{entry['purpose']}: {packages}" + (f" ({entry['install']})" if entry["install"] else "")
+    if isinstance(entry, dict):
+        return ", ".join(f"{key} {value}" for key, value in entry.items())
+    return (", ".join(map(str, entry)) or "none") if isinstance(entry, list) else str(entry)

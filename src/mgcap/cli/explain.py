@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, check_writable, data, guarded, words
+from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.cli.predict import expand
-from mgcap.errors import DataError
+from mgcap.errors import DataError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from mgcap.explain.set_page import SetPage
+
+#: What ``--map`` takes.
+MAPS = ("tsne", "pca", "none")
 
 
 @guarded
@@ -20,114 +26,88 @@ def explain(
     model: o.Model = DEFAULT_MODEL,
     out: Annotated[Path, typer.Option(help="Folder for figures and pages.")] = Path("explanations"),
     target: Annotated[
-        str | None, typer.Option("--class", help="The class to speak for; default: the most probable.")
+        str | None,
+        typer.Option("--class", help="Show the evidence for this class, as harbor; default: the most probable one."),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="A class to speak against: why this and not that?")] = None,
-    dataset: Annotated[Path | None, typer.Option(help="Summarise this folder of scenes as well.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Show the evidence against this class, as river: why not that one?")
+    ] = None,
+    dataset: Annotated[
+        Path | None, typer.Option(help="Summarise this folder of scenes as well, as --dataset scenes/.")
+    ] = None,
     split: Annotated[
         Path | None,
-        typer.Option(help="Split of --dataset: neighbours are from its training side, the rest from its test side."),
+        typer.Option(
+            help="Split file of --dataset: neighbours are from its training images, the rest from its test images."
+        ),
     ] = None,
     nearest: Annotated[
-        int, typer.Option(help="Show so many nearest images of --dataset for each image.", min=0, max=50)
+        int, typer.Option(help="Number of nearest images of --dataset to show for each image.", min=0, max=50)
     ] = 0,
-    flat: Annotated[str, typer.Option("--map", help="Map of the descriptors of --dataset: tsne, pca, none.")] = "tsne",
+    flat: Annotated[
+        str, typer.Option("--map", help="Map of the descriptors of --dataset: tsne, pca or none.")
+    ] = "tsne",
     faithfulness: Annotated[
-        int, typer.Option(help="Measure deletion and insertion on so many images of --dataset.", min=0)
+        int, typer.Option(help="Number of images of --dataset on which to measure deletion and insertion.", min=0)
     ] = 0,
     seed: o.Seed = 0,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
-    """Show why: canonical appearances, votes and heat maps of images, and how a whole set is turned.
+    """Show why: canonical appearances, votes and heat maps of images, and how a whole set is rotated.
 
     What is done already is kept when the same command is given again.
 
     Example: mgcap explain tile.jpg --model model.mgcap --dataset scenes/ --nearest 6 --out explanations
     """
     from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.data.splits import read_split
     from mgcap.explain.images import explain_files, write_image_gallery
+    from mgcap.explain.set_page import Wanted, write_set_page
 
     if not images and dataset is None:
         raise DataError("give images, or a folder of scenes by --dataset")
     for name, value in (("nearest", nearest), ("faithfulness", faithfulness), ("split", split)):
         if dataset is None and value:
             raise DataError(f"--{name} needs --dataset")
-    if flat not in ("tsne", "pca", "none"):
-        raise DataError(f"--map takes tsne, pca or none, not '{flat}'")
+    if flat not in MAPS:
+        raise DataError(f"--map takes tsne, pca or none, not '{flat}'{did_you_mean(flat, MAPS)}")
     files = expand(images or [])
     check_writable(out / "images.html")
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
+    command, rows = o.command_line(), []
     if files:
         rows = explain_files(classifier, files, out, target, against, bars)
-        write_image_gallery(out / "images.html", rows, model.name, o.command_line())
-        for row in rows:
-            data.print(row["error"] or _line(row), markup=False)
-        words.print(f"page: {out / 'images.html'}")
+        write_image_gallery(out / "images.html", rows, model.name, command)
+        show_table(("image", "class", "probability", "canonical angles", "error"), [_cells(row) for row in rows])
+        words.print(f"page: {out / 'images.html'}", markup=False)
     if dataset is not None:
-        _summarise(classifier, dataset, split, files, out, model.name, nearest, flat, faithfulness, seed)
+        folder = open_folder(dataset, minimum_classes=1)
+        sides = read_split(split, folder) if split else None
+        wanted = Wanted(sides, files, nearest, flat, faithfulness, seed)
+        _tell(write_set_page(classifier, folder, out, wanted, model=model.name, command=command, progress=bars))
     if files and all(row["error"] for row in rows):
         raise SystemExit(1)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["error"]:
+        return (row["path"], "", "", "", row["error"])
     pairs = zip(row["granularities"], row["angles"], strict=True)
     angles = ", ".join(f"{angle:g} at {ratio:g}" for ratio, angle in pairs)
-    return f"{row['path']}: {row['class']} ({row['probability']:.3f}), canonical angles {angles}"
+    return (row["path"], row["class"], f"{row['probability']:.3f}", angles, "")
 
 
-def _summarise(
-    classifier: Any,
-    dataset: Path,
-    split: Path | None,
-    files: list[Path],
-    out: Path,
-    model: str,
-    nearest: int,
-    flat: str,
-    faithfulness: int,
-    seed: int,
-) -> None:
-    import numpy as np
-
-    from mgcap.data.folders import open_folder
-    from mgcap.data.splits import Split, read_split
-    from mgcap.explain import sets
-    from mgcap.explain.faithfulness import measure, randomised_weights
-    from mgcap.explain.scan import scan_images
-    from mgcap.report.page import write_gallery
-
-    folder = open_folder(dataset, minimum_classes=1)
-    everything = tuple(range(len(folder)))
-    sides = read_split(split, folder) if split else Split(everything, everything)
-    classes = [str(name) for name in classifier.classes_]
-    config = classifier.model_.config
-    passed: list[str] = []
-    scan = scan_images(classifier, folder.paths, lambda i, error: passed.append(str(error)), out / "scan", bars)
-    for line in passed:
-        words.print(f"passed over: {line}", markup=False)
-    if not len(scan.index):
-        raise DataError(f"none of the images in {dataset} could be read")
-    sections, means = sets.pose_sections(folder, scan, config, classes, out, bars)
-    test = scan.only(sides.test)
-    sections += sets.confusion_sections(folder, test, config, classes)
-    if nearest and files:
-        queries = scan_images(classifier, files, lambda i, error: None, out / "scan", bars)
-        known = scan.only(sides.train)
-        sections += sets.neighbour_section(files, queries, folder, known, min(nearest, len(known.index)))
-    if faithfulness:
-        chosen = np.random.default_rng(seed).permutation(test.index)[:faithfulness]
-        items = [folder.paths[int(i)] for i in chosen]
-        rows, curves = measure(classifier, items, seed, bars)
-        sections += sets.faithfulness_section(rows, curves, randomised_weights(classifier, items[:10], seed), out)
-        for name in curves:
-            own = [row for row in rows if row["map"] == name]
-            areas = [f"{kind} {np.mean([r[kind] for r in own]):.3f}" for kind in ("deletion", "insertion")]
-            data.print(f"{name}: {', '.join(areas)}")
-    points = None if flat == "none" else sets.descriptor_map(folder, scan, classes, flat, seed)
-    subtitle = f"{len(scan.index)} images of {len(set(folder.labels))} classes by {model}"
-    page = out / "dataset.html"
-    write_gallery(page, f"Poses of {folder.root.name}", subtitle, sections, points=points, command=o.command_line())
-    for name, value in means.items():
-        data.print(f"{name.replace('_', ' ')}, mean of the classes: {value:.3f}")
-    words.print(f"page: {page}")
+def _tell(done: SetPage) -> None:
+    for line in done.skipped:
+        words.print(f"skipped: {line}", markup=False)
+    if done.faithfulness:
+        rows = [(n, f"{a['deletion']:.3f}", f"{a['insertion']:.3f}") for n, a in done.faithfulness.items()]
+        show_table(("heat map", "deletion", "insertion"), rows)
+        data.print()
+    show_table(
+        ("pose", "mean of the classes"),
+        [(name.replace("_", " "), f"{value:.3f}") for name, value in done.means.items()],
+    )
+    words.print(f"page: {done.page}", markup=False)

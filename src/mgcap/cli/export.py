@@ -15,17 +15,25 @@ from mgcap.persistence.shipped import DEFAULT_MODEL
 @guarded
 def export(
     model: o.Model = DEFAULT_MODEL,
-    form: Annotated[str, typer.Option("--format", help="onnx, openvino or pt2 (torch.export).")] = "onnx",
-    out: Annotated[Path | None, typer.Option(help="The file; default: the model's name with the right suffix.")] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="Format of the file: onnx, openvino or pt2 (torch.export).")
+    ] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write, as model.onnx; default: the model's name with the right suffix."),
+    ] = None,
     side: Annotated[
-        int | None, typer.Option(help="Side of the images in pixels; default: that of the training images.", min=8)
+        int | None,
+        typer.Option(help="Side of the images in pixels, as 256; default: that of the training images.", min=8),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="A folder of scenes: say on how many both models give the same class.")
+        Path | None, typer.Option(help="Compare both models on this folder of scenes, as scenes/.")
     ] = None,
-    split: Annotated[Path | None, typer.Option(help="Of --check only the test images of this split file.")] = None,
+    split: Annotated[
+        Path | None, typer.Option(help="Take only the test images of this split file for --check.")
+    ] = None,
     at_least: Annotated[
-        float, typer.Option(help="Fail if --check finds fewer than this part the same.", min=0, max=1)
+        float, typer.Option(help="Fail if both models give the same class on a smaller share of --check.", min=0, max=1)
     ] = 0.995,
 ) -> None:
     """Write the whole model, image to probabilities, for onnxruntime, OpenVINO or torch without mgcap.

@@ -11,7 +11,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
 from mgcap.cli.predict import expand
-from mgcap.errors import DataError, RasterError
+from mgcap.errors import DataError, RasterError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
@@ -40,24 +40,31 @@ def _rasters(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
 def make_map(
     rasters: Annotated[list[str], typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files, globs, folders.")],
     out: Annotated[
-        Path, typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; other files stand beside.")
+        Path,
+        typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; the other files go beside it."),
     ] = Path("landuse.gpkg"),
     model: o.Model = DEFAULT_MODEL,
     tile: Annotated[
         str | None, typer.Option(help="Side of a tile, as 80m or 256px; default: that of the training images.")
     ] = None,
     overlap: Annotated[
-        float, typer.Option(help="Of tiles, as part of their side: 0.5 gives cells of half a tile.", min=0, max=0.9)
+        float,
+        typer.Option(help="Overlap of tiles as a share of their side: 0.5 gives cells of half a tile.", min=0, max=0.9),
     ] = 0.0,
-    bands: Annotated[str | None, typer.Option(help="Red, green and blue, as 4,3,2.")] = None,
+    bands: Annotated[str | None, typer.Option(help="Numbers of the red, green and blue band, as 4,3,2.")] = None,
     scale: Annotated[
-        str, typer.Option(help="auto (as in training, or a refusal), percentiles, or BLACK,WHITE as 0,3000.")
+        str,
+        typer.Option(
+            help="Values that are black and white: auto (as in training, or a refusal), percentiles, or as 0,3000."
+        ),
     ] = "auto",
-    sieve: Annotated[int, typer.Option(help="Merge patches of fewer cells into their largest neighbour.", min=0)] = 0,
-    min_valid: Annotated[float, typer.Option(help="Part of a tile that must have data.", min=0.01, max=1.0)] = 0.5,
-    form: Annotated[str, typer.Option("--format", help="Of several maps: gpkg or geojson.")] = "gpkg",
+    sieve: Annotated[
+        int, typer.Option(help="Merge patches of fewer cells than this into their largest neighbour, as 3.", min=0)
+    ] = 0,
+    min_valid: Annotated[float, typer.Option(help="Share of a tile that must have data.", min=0.01, max=1.0)] = 0.5,
+    form: Annotated[str, typer.Option("--format", help="Format of several maps: gpkg or geojson.")] = "gpkg",
     cluster: Annotated[
-        str | None, typer.Option(help="Dask: local:N processes, or a scheduler as tcp://HOST:8786.")
+        str | None, typer.Option(help="Dask cluster: local:N for N processes, or a scheduler as tcp://HOST:8786.")
     ] = None,
     allow_vrt: Annotated[
         bool,
@@ -71,7 +78,7 @@ def make_map(
 ) -> None:
     """Map what rasters show: polygons with class and probability, class raster, picture and areas.
 
-    A killed run goes on where it stopped when the same command is given again.
+    A run that was killed is resumed when the same command is given again.
 
     Example: mgcap map scene.tif --out landuse.gpkg --overlap 0.5 --sieve 3
     """
@@ -86,7 +93,7 @@ def make_map(
     files = _rasters(rasters, allow_vrt)
     several = len(files) > 1 or out.is_dir()
     if form not in ("gpkg", "geojson"):
-        raise DataError(f"--format takes gpkg or geojson, not '{form}'")
+        raise DataError(f"--format takes gpkg or geojson, not '{form}'{did_you_mean(form, ('gpkg', 'geojson'))}")
     if several and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
     targets = [

@@ -1,90 +1,210 @@
-"""Options that several commands take."""
+"""Options that several commands take, each defined once.
+
+A command takes a group of them as one parameter of a dataclass below; :func:`mgcap.cli.signature.expanded` makes
+options of its fields. What a model value means stands in :mod:`mgcap.descriptions`, which the models use too.
+"""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from mgcap.cli.console import bars, config_sentence, parse_settings, words
-from mgcap.errors import DataError
+from mgcap.cli.console import bars, config_sentence, words
+from mgcap.cli.settings import ConfigFile, apply_file, parse_pairs, read_config
+from mgcap.descriptions import MODEL
+from mgcap.errors import DataError, missing
 from mgcap.persistence import files
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+    from mgcap.config import MGCAPConfig
     from mgcap.data.folders import SceneFolder
     from mgcap.data.splits import Split
     from mgcap.training.recipe import Finetune
 
-Preset = Annotated[str, typer.Option(help="compact, paper or authors-code.")]
-Backbone = Annotated[str | None, typer.Option(help="vgg16, vgg19, alexnet, resnet18/34/50, resnet50-v1 or timm:NAME.")]
-Granularities = Annotated[str | None, typer.Option(help="Crop ratios, as 1.0,0.9,0.8.")]
-Rotations = Annotated[int | None, typer.Option(help="Number of rotations.")]
-Normalisation = Annotated[str | None, typer.Option(help="sqrt, log or bilinear.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Any other configuration value, as NAME=VALUE.")]
-Weights = Annotated[str, typer.Option(help="imagenet, or a file with the backbone's weights.")]
-Descriptor = Annotated[
-    str, typer.Option(help="universal (axes that ship with mgcap) or own (fitted to the training images).")
+Preset = Annotated[str, typer.Option(help=MODEL["preset"])]
+Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"])]
+Granularities = Annotated[str | None, typer.Option(help=MODEL["granularities"])]
+Rotations = Annotated[int | None, typer.Option(help=MODEL["rotations"])]
+Normalisation = Annotated[str | None, typer.Option(help=MODEL["normalisation"])]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other value of the model, as --set channels=64; may be repeated. mgcap config list shows them all.",
+    ),
 ]
-Engine = Annotated[str, typer.Option(help="auto, torch, torch-compile, openvino (int8) or openvino-fp32.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, ...")]
+Add = Annotated[
+    list[Path] | None,
+    typer.Option(help="A Python file of yours that registers backbones, as --add mine.py; it is run. May be repeated."),
+]
+FromFile = Annotated[
+    ConfigFile | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        parser=read_config,
+        callback=apply_file,
+        is_eager=True,
+        help="Take options from a TOML file, as --config run.toml; those on the command line go before.",
+    ),
+]
+ToFile = Annotated[
+    Path | None,
+    typer.Option("--save-config", help="Write all options of this command to a TOML file for --config, as run.toml."),
+]
+Weights = Annotated[
+    str, typer.Option(help="Weights of the backbone: imagenet, random, or a file, as --weights resnet50.safetensors.")
+]
+Descriptor = Annotated[
+    str, typer.Option(help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).")
+]
+Engine = Annotated[
+    str, typer.Option(help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.")
+]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
-Regularisation = Annotated[str, typer.Option(help="A number, or auto for cross-validation.")]
-Json = Annotated[str | None, typer.Option("--json", help="Write one JSON object to a file, or - .")]
-Splits = Annotated[list[Path] | None, typer.Option(help="Split files to use instead of seeded ones; may be repeated.")]
-Finetuned = Annotated[bool, typer.Option("--finetune", help="Train the backbone too, in every run.")]
-Tune = Annotated[list[str] | None, typer.Option(help="How to fine-tune, as epochs=4; see docs/finetune.md.")]
-Model = Annotated[Path, typer.Option(help="A model that train wrote, or ucmerced, which comes with the package.")]
-Resolution = Annotated[float | None, typer.Option(help="Metres per pixel of the images; maps need it.", min=1e-6)]
+Regularisation = Annotated[
+    str, typer.Option(help="Strength of the head's L2 term, as 0.01, or auto for cross-validation.")
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the results as JSON to a file, or to standard output with -."),
+]
+TrainRatio = Annotated[float, typer.Option(help="Share of each class to train on, as 0.8; the rest is for the test.")]
+Runs = Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")]
+Splits = Annotated[
+    list[Path] | None,
+    typer.Option(help="A split file (CSV with path, label, side) instead of seeded splits; may be repeated."),
+]
+Finetuned = Annotated[
+    bool | None, typer.Option("--finetune/--no-finetune", help="Train the backbone too, not the head alone.")
+]
+Tune = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="How to fine-tune, as --tune epochs=4; may be repeated. mgcap config list shows all values.",
+    ),
+]
+Model = Annotated[
+    Path,
+    typer.Option(help="A model that mgcap train wrote, as model.mgcap, or ucmerced, which comes with the package."),
+]
+Resolution = Annotated[
+    float | None, typer.Option(help="Metres per pixel of the images, as 0.3; maps need it.", min=1e-6)
+]
 Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
 
 
-def configuration(
-    backbone: str | None,
-    granularities: str | None,
-    rotations: int | None,
-    normalisation: str | None,
-    settings: list[str] | None,
-) -> dict[str, Any]:
-    """The configuration values that were given on the command line."""
-    values: dict[str, Any] = dict(parse_settings(settings or []))
-    if granularities is not None:
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options that describe a model."""
+
+    preset: Preset = "compact"
+    backbone: Backbone = None
+    granularities: Granularities = None
+    rotations: Rotations = None
+    normalisation: Normalisation = None
+    settings: Settings = None
+    add: Add = None
+    from_file: FromFile = None
+    to_file: ToFile = None
+
+    def values(self) -> dict[str, Any]:
+        """The model values that were given: by flags, by --set, and by the file of --config, the first going before."""
+        values = {**(self.from_file.model if self.from_file else {}), **parse_pairs("--set", self.settings)}
+        if self.granularities is not None:
+            try:
+                values["granularities"] = tuple(float(p) for p in self.granularities.replace("+", ",").split(","))
+            except ValueError:
+                raise DataError(
+                    f"--granularities takes numbers such as 1.0,0.9,0.8, not '{self.granularities}'"
+                ) from None
+        flags = {name: getattr(self, name) for name in ("backbone", "rotations", "normalisation")}
+        return {**values, **{name: value for name, value in flags.items() if value is not None}}
+
+    def config(self) -> MGCAPConfig:
+        """The configuration that is meant."""
+        self.run_added()
+        from mgcap.config import MGCAPConfig
+
+        return MGCAPConfig(**{"preset": self.preset, **self.values()})
+
+    def run_added(self) -> None:
+        """Let the user's files register their backbones."""
+        if self.add:
+            registry: Any = importlib.import_module("mgcap.backbones")
+            for path in self.add:
+                if not path.expanduser().is_file():
+                    raise DataError(f"--add: {missing('file', path)}")
+                registry.add_file(path.expanduser())
+
+
+@dataclass(frozen=True)
+class TrainingOptions(ModelOptions):
+    """Options that describe a model and how it is trained."""
+
+    weights: Weights = "imagenet"
+    descriptor: Descriptor = "universal"
+    regularisation: Regularisation = "auto"
+    seed: Seed = 0
+    engine: Engine = "auto"
+    device: Device = "auto"
+    cache: Cache = True
+    finetune: Finetuned = None
+    tune: Tune = None
+
+    def classifier(self, **more: Any) -> SceneClassifier:
+        """The classifier that is meant, with fine-tuning if that was asked for."""
+        recipe = self.recipe()
+        config = self.config()  # its errors speak of the configuration
+        from mgcap.classifier import SceneClassifier
+
+        return SceneClassifier(
+            config.preset,
+            weights=self.weights,
+            descriptor=self.descriptor,
+            engine=self.engine,
+            device=self.device,
+            regularisation=strength(self.regularisation),
+            seed=self.seed,
+            cache=self.cache,
+            finetune=recipe,
+            progress=bars,
+            **{name: getattr(config, name) for name in self.values()},
+            **more,
+        )
+
+    def recipe(self) -> Finetune | None:
+        """How to fine-tune; None if the backbone stays as it is."""
+        in_file = self.from_file.finetune if self.from_file else None
+        if not (in_file is not None if self.finetune is None else self.finetune):
+            if self.tune:
+                raise DataError("--tune needs --finetune")
+            return None
+        from pydantic import ValidationError
+
+        from mgcap.training.recipe import Finetune
+
+        values: dict[str, Any] = {**(in_file or {}), **parse_pairs("--tune", self.tune)}
+        weights = values.get("class_weights")
+        if isinstance(weights, str) and weights not in ("none", "auto"):
+            values["class_weights"] = _read_weights(Path(weights))
         try:
-            values["granularities"] = tuple(float(part) for part in granularities.replace("+", ",").split(","))
-        except ValueError:
-            raise DataError(f"--granularities takes numbers such as 1.0,0.9,0.8, not '{granularities}'") from None
-    given = {"backbone": backbone, "rotations": rotations, "normalisation": normalisation}
-    return {**values, **{name: value for name, value in given.items() if value is not None}}
-
-
-def classifier(context: typer.Context) -> SceneClassifier:
-    """The classifier that the options of a command describe."""
-    from mgcap.classifier import SceneClassifier
-    from mgcap.config import MGCAPConfig
-
-    given = context.params
-    names = ("backbone", "granularities", "rotations", "normalisation", "settings")
-    values = configuration(*(given[name] for name in names))
-    MGCAPConfig(preset=given["preset"], **values)  # its errors speak of the configuration
-    return SceneClassifier(
-        given["preset"],
-        weights=given["weights"],
-        descriptor=given["descriptor"],
-        engine=given["engine"],
-        device=given["device"],
-        regularisation=strength(given["regularisation"]),
-        seed=given["seed"],
-        cache=given.get("cache", True),
-        resolution=given.get("resolution"),
-        progress=bars,
-        **values,
-    )
+            return Finetune.model_validate(values)
+        except ValidationError as error:
+            raise DataError(f"--tune: {config_sentence(error, Finetune.model_fields)}") from error
 
 
 def command_line() -> str:
@@ -108,52 +228,36 @@ def write_json(target: str | None, report: dict[str, Any]) -> None:
         typer.echo(json.dumps(report, indent=1))
     elif target:
         files.write_json(Path(target), report)
-        words.print(f"report: {target}")
+        words.print(f"report: {target}", markup=False)
 
 
-def make_splits(folder: SceneFolder, files: list[Path] | None, part: float | int, runs: int, seed: int) -> list[Split]:
+def make_splits(folder: SceneFolder, given: list[Path] | None, part: float | int, runs: int, seed: int) -> list[Split]:
     """The splits that were given as files, or seeded ones."""
     from mgcap.data.folders import content_hashes
     from mgcap.data.splits import make_split, read_split
 
-    if files:
-        return [read_split(file, folder) for file in files]
-    with bars("Looking for copies", len(folder)) as step:
+    if given:
+        return [read_split(file, folder) for file in given]
+    with bars("Looking for duplicates", len(folder)) as step:
         marks = content_hashes(folder.paths, lambda: step(1))
     return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]
-
-
-def recipe(given: dict[str, Any]) -> Finetune | None:
-    """What fine-tuning was asked for; None if none was."""
-    from pydantic import ValidationError
-
-    from mgcap.training.recipe import Finetune
-
-    values: dict[str, Any] = {name: given[name] for name in Finetune.model_fields if given.get(name) is not None}
-    values |= parse_settings(given["tune"] or [])
-    if not given["finetune"]:
-        if values or given.get("resume"):
-            name = next(iter(values), "resume").replace("_", "-")
-            raise DataError(f"--{name} needs --finetune")
-        return None
-    weights = values.get("class_weights")
-    if isinstance(weights, str) and weights not in ("none", "auto"):
-        values["class_weights"] = _read_weights(Path(weights))
-    try:
-        return Finetune.model_validate(values)
-    except ValidationError as error:
-        raise DataError(config_sentence(error, Finetune.model_fields)) from error
 
 
 def _read_weights(path: Path) -> dict[str, str]:
     """Class weights from a file: JSON, or CSV with the columns class and weight."""
     try:
-        text = path.read_text()
+        text = path.expanduser().read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"--class-weights takes none, auto or a file; {path} cannot be read") from error
+        raise DataError(f"--tune class_weights= takes none, auto or a file; {path} cannot be read") from error
     try:
         if path.suffix == ".json":
             return {str(name): value for name, value in json.loads(text).items()}
         return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
     except (ValueError, KeyError, AttributeError) as error:
         raise DataError(f"{path} must have the columns class and weight") from error
+
+
+def helps(group: type[ModelOptions]) -> dict[str, str]:
+    """The help of each option of a group."""
+    hints = get_type_hints(group, include_extras=True)
+    return {name: str(get_args(hint)[1].help or "") for name, hint in hints.items()}

@@ -14,14 +14,19 @@ from typing import Annotated, Any
 import typer
 
 from mgcap.cli import options as o
-from mgcap.cli.console import bars, data, guarded, words
-from mgcap.errors import DataError, ImageError
+from mgcap.cli.console import bars, data, guarded, show_table, words
+from mgcap.errors import DataError, ImageError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
 Row = dict[str, Any]
 
 #: The answer of ``--reject`` where the model is not sure enough.
 UNKNOWN = "unknown"
+#: What ``--format`` takes.
+FORMATS = ("table", "csv", "json")
+#: An image whose sides are so many times longer than those of the training images shows more than one scene; one that
+#: says where it lies, from the second number on.
+LARGE, LARGE_WITH_PLACE = 4, 2
 
 
 def expand(patterns: list[str]) -> list[Path]:
@@ -66,19 +71,23 @@ def predict(
     images: Annotated[list[str], typer.Argument(help="Files, globs and folders.")],
     model: o.Model = DEFAULT_MODEL,
     form: Annotated[
-        str | None, typer.Option("--format", help="table, csv or json; default: table on a terminal, else csv.")
+        str | None,
+        typer.Option(
+            "--format", help="Format of the answers: table, csv or json; default: table on a terminal, else csv."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many of the likeliest classes to list.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of most probable classes to list.")] = 5,
     reject: Annotated[
         float | None,
         typer.Option(
-            help="Call an image unknown if it is less sure than this part of held-out training images, as 0.05."
+            help="Call an image unknown where the model is less confident than on this share of held-out training "
+            "images, as 0.05."
         ),
     ] = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
-    """Say what each image shows: class, probability and the likeliest five.
+    """Say what each image shows: class, probability and the top 5.
 
     A file that cannot be read gets a row with its error. The exit code is 1 if none could be read.
 
@@ -88,8 +97,8 @@ def predict(
     from mgcap.head import top_classes
 
     form = form or ("table" if data.is_terminal else "csv")
-    if form not in ("table", "csv", "json"):
-        raise DataError(f"--format takes table, csv or json, not '{form}'")
+    if form not in FORMATS:
+        raise DataError(f"--format takes table, csv or json, not '{form}'{did_you_mean(form, FORMATS)}")
     files = expand(images)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
     threshold = 0.0 if reject is None else classifier.reject_threshold(reject)
@@ -106,10 +115,48 @@ def predict(
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # file names need not be text
     {"csv": _csv, "json": _json, "table": _table}[form](rows)
+    _advise_map(files, classifier.imagery_.side)
     if errors:
         words.print(f"{len(errors)} of {len(files)} images could not be read")
     if not kept:
         raise SystemExit(1)
+
+
+def _advise_map(files: list[Path], side: int) -> None:
+    """Say that large rasters are for ``mgcap map``: here each of them gets one class."""
+    large = [path for path in files if is_large(path, side)]
+    if large:
+        more = f" and {len(large) - 1} more" if len(large) > 1 else ""
+        words.print(
+            f"{large[0]}{more}: far larger than the training images ({side} pixels), and called one class as a whole; "
+            "mgcap map says what each part shows",
+            markup=False,
+        )
+
+
+def is_large(path: Path, side: int) -> bool:
+    """Whether a file is rather a raster to map than a scene: by its header, whatever can be read of it."""
+    import tifffile
+
+    try:
+        if path.suffix.lower() in (".tif", ".tiff"):
+            with tifffile.TiffFile(path) as file:
+                page = file.pages.first
+                longest, placed = max(page.imagewidth, page.imagelength), bool(page.is_geotiff)
+        else:
+            longest, placed = max(_size(path)), False
+    except Exception:  # what cannot be read has its own row
+        return False
+    return longest >= (LARGE_WITH_PLACE if placed else LARGE) * side
+
+
+def _size(path: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    from mgcap.data.decoding import OPENED
+
+    with Image.open(path, formats=OPENED) as image:
+        return image.size
 
 
 def _csv(rows: list[Row]) -> None:
@@ -132,15 +179,10 @@ def _json(rows: list[Row]) -> None:
 
 
 def _table(rows: list[Row]) -> None:
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    table = Table(Column("image", overflow="fold"), "class", "probability", "then")
+    cells = []
     for row in rows:
-        if row["error"]:
-            table.add_row(escape(row["path"]), "[red]-[/]", "", escape(row["error"]))
-            continue
         likely = [entry for entry in row["top"][1:] if entry["probability"] >= 0.0005]  # shown as 0.001 or more
         then = ", ".join(f"{entry['class']} {entry['probability']:.3f}" for entry in likely)
-        table.add_row(escape(row["path"]), escape(row["class"]), f"{row['probability']:.3f}", escape(then))
-    data.print(table)
+        answer = ("-", "", row["error"]) if row["error"] else (row["class"], f"{row['probability']:.3f}", then)
+        cells.append((row["path"], *answer))
+    show_table(("image", "class", "probability", "then"), cells)

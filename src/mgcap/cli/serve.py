@@ -23,26 +23,35 @@ SHORTEST_TOKEN = 8
 def serve(
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A model that train wrote, or ucmerced; may be repeated, first is default."),
+        typer.Option(help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; only this machine by default.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 for any that is free.", min=0, max=65535)] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at, as 0.0.0.0; by default only this machine can reach it.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any that is free.", min=0, max=65535)] = 8000,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(help="A site that may use the service, as https://maps.example.org; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send; else $MGCAP_TOKEN, else a new one.")
+        Path | None,
+        typer.Option(help="File with the token that clients must send; default: $MGCAP_TOKEN, or a new token."),
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Let everyone in who reaches it.")] = False,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Let in everyone who reaches the address.")] = False,
     proxy_headers: Annotated[
         bool, typer.Option("--proxy-headers", help="A proxy stands before it: X-Forwarded-For names the client.")
     ] = False,
-    max_megabytes: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 128.0,
-    max_megapixels: Annotated[float, typer.Option(help="Largest image, and all large ones at once.", min=0.001)] = 25.0,
-    timeout: Annotated[float, typer.Option(help="Seconds to send a request, and to wait for it.", min=0.1)] = 60.0,
-    queue: Annotated[int, typer.Option(help="Requests under way at once; more get 503.", min=1)] = 64,
-    rate: Annotated[int, typer.Option(help="Requests a minute of one client, 0 for any number.", min=0)] = 0,
+    max_megabytes: Annotated[float, typer.Option(help="Largest upload in megabytes.", min=0.001)] = 128.0,
+    max_megapixels: Annotated[
+        float, typer.Option(help="Largest image in megapixels, and all large images at once.", min=0.001)
+    ] = 25.0,
+    timeout: Annotated[
+        float, typer.Option(help="Number of seconds to send a request, and to wait for its answer.", min=0.1)
+    ] = 60.0,
+    queue: Annotated[int, typer.Option(help="Number of requests at once; more get the answer 503.", min=1)] = 64,
+    rate: Annotated[
+        int, typer.Option(help="Number of requests a minute of one client; 0 allows any number.", min=0)
+    ] = 0,
     token: Annotated[str | None, typer.Option(hidden=True)] = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mgcap.cli.console import bars, data, guarded, words
+from mgcap.cli.console import bars, guarded, show_table, words
 
 app = typer.Typer(help="ImageNet weights of the backbones.", no_args_is_help=True)
 
@@ -18,24 +18,24 @@ def list_weights() -> None:
 
     Example: mgcap weights list
     """
-    from rich.table import Table
-
     from mgcap.backbones import BACKBONES
     from mgcap.backbones.pretrained import is_cached
 
-    table = Table("backbone", "what it is", "here", "from", "licence")
+    rows = []
     for name, record in BACKBONES.items():
         if record.weights is not None:
             here = "yes" if is_cached(name) else "no"
             sources = "; ".join(str(source) for source, _ in record.weights.sources)
-            table.add_row(name, record.summary, here, sources, record.weights.licence)
-    data.print(table)
+            rows.append((name, record.summary, here, sources, record.weights.licence))
+    show_table(("backbone", "what it is", "here", "from", "licence"), rows)
 
 
 @app.command("fetch")
 @guarded
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(help="Backbones; default: resnet50-v1.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of backbones, as vgg16; default: resnet50-v1.")
+    ] = None,
 ) -> None:
     """Fetch weights, check their hash and keep them, so that later commands need no network.
 

@@ -27,7 +27,7 @@ from mgcap.data.limits import (
     too_large,
 )
 from mgcap.data.pixels import rgb_of
-from mgcap.errors import ImageError
+from mgcap.errors import ImageError, missing
 from mgcap.typing import Array
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
@@ -97,7 +97,7 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with a file into one sentence."""
     try:
         if not path.is_file():
-            raise ImageError(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not an image")
+            raise ImageError(missing("file", path) if not path.is_dir() else f"{path} is a folder, not an image")
         if path.stat().st_size == 0:
             raise ImageError(f"{path} is empty")
         yield

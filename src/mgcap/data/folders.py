@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mgcap.data.images import is_image, read_image
-from mgcap.errors import DataError, ImageError
+from mgcap.errors import DataError, ImageError, missing
 
 #: How deep the class folders may lie below the given one (``UCMerced_LandUse/Images/agricultural``).
 MAX_DEPTH = 4
@@ -100,7 +100,7 @@ def open_folder(folder: str | Path, minimum_classes: int = 2) -> SceneFolder:
     """
     folder = Path(folder).expanduser()
     if not folder.exists():
-        raise DataError(f"there is no folder {folder}")
+        raise DataError(missing("folder", folder))
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; give a folder with one subfolder per class")
     root = find_class_root(folder)

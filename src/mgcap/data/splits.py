@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mgcap.data.folders import SceneFolder
-from mgcap.errors import DataError
+from mgcap.errors import DataError, missing
 from mgcap.persistence.files import atomic_path
 
 
@@ -103,6 +103,8 @@ def read_split(path: str | Path, folder: SceneFolder) -> Split:
         DataError: If the file is not a split, or names images that the folder does not have.
     """
     path = Path(path)
+    if not path.exists():
+        raise DataError(missing("split file", path))
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))

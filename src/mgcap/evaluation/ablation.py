@@ -7,6 +7,7 @@ backbone no gradient goes through it.
 from __future__ import annotations
 
 from mgcap.config import MGCAPConfig
+from mgcap.errors import did_you_mean
 from mgcap.inference.forward import rotation_counts
 
 #: For each study its title and the settings by label.
@@ -57,7 +58,8 @@ def ablation_studies(base: MGCAPConfig, names: list[str] | None = None, finetune
         studies[name] = (title, {str(value).lower(): base.replace(**{name: value}) for value in values})
     unknown = [name for name in names or () if name not in studies]
     if unknown:
-        raise ValueError(f"there is no study '{unknown[0]}'; there are {', '.join(studies)}")
+        hint = did_you_mean(unknown[0], studies)
+        raise ValueError(f"there is no study '{unknown[0]}'{hint}; there are {', '.join(studies)}")
     if GRADIENT in (names or ()) and not finetuned:
         raise ValueError("the study 'gradient' needs --finetune: a frozen network takes no gradient")
     wanted = names or [name for name in studies if finetuned or name != GRADIENT]

@@ -19,6 +19,7 @@ from mgcap.geo.opening import ignored_place, is_virtual, open_raster
 from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan, same_work
 from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
+from mgcap.geo.raster import guessed_bands
 from mgcap.geo.tiles import Answers, answer_chunk
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.persistence.files import atomic_path, sha256_of, write_json
@@ -101,6 +102,9 @@ def map_raster(
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
     file = find_model(model)
+    with open_raster(raster, bool(options.get("allow_vrt"))) as dataset:
+        if (guess := guessed_bands(dataset, options.get("bands"))) is not None:
+            progress.say(guess)
     used = ModelFile(file, sha256_of(file), classifier.engine_.name)
     plan = make_plan(raster, classifier.imagery_, used, MapOptions(**options))
     parts = out.with_name(out.name + ".parts")

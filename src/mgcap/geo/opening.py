@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.data.limits import MIN_SIDE
-from mgcap.errors import RasterError
+from mgcap.errors import RasterError, missing
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -115,7 +115,7 @@ def _check_file(path: Path) -> None:
     if path.is_dir():
         raise RasterError(f"{path} is a folder, not a raster")
     if not path.is_file():
-        raise RasterError(f"there is no file {path}")
+        raise RasterError(missing("file", path))
     if path.stat().st_size == 0:
         raise RasterError(f"{path} is empty")
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mgcap.backbones.pretrained import state_hash
 from mgcap.config import MGCAPConfig
-from mgcap.errors import BundleError
+from mgcap.errors import BundleError, missing
 from mgcap.persistence.files import atomic_path
 from mgcap.persistence.header import Header, checked, finite, one_line, parse
 from mgcap.persistence.layout import fits, usable
@@ -112,7 +112,7 @@ def read_bundle(path: str | Path) -> Bundle:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise BundleError(f"there is no model file {path}")
+        raise BundleError(missing("model file", path))
     try:
         with safe_open(path, "pt") as file:
             header, found, config = _read_header(path, (file.metadata() or {}).get(_KEY))

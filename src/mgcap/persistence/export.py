@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from mgcap._version import __version__
 from mgcap.data.stream import Item, image_batches
-from mgcap.errors import DataError, MgcapError
+from mgcap.errors import DataError, MgcapError, did_you_mean
 from mgcap.inference.forward import answer, see
 from mgcap.model import MGCAP
 from mgcap.typing import Array
@@ -117,7 +117,7 @@ def export_model(classifier: SceneClassifier, form: str, path: Path, side: int |
         The largest difference of probabilities between the model and what was written, on random images.
     """
     if form not in FORMATS:
-        raise DataError(f"the format '{form}' is unknown; there are {', '.join(FORMATS)}")
+        raise DataError(f"the format '{form}' is unknown{did_you_mean(form, FORMATS)}; there are {', '.join(FORMATS)}")
     if path.suffix != FORMATS[form]:
         raise DataError(f"{form} is written to a {FORMATS[form]} file, not to {path}")
     side = side or classifier.imagery_.side

@@ -172,7 +172,7 @@ def _shared(one: Sequence[float], other: Sequence[float]) -> float:
     return max(width, 0.0) * max(height, 0.0)
 
 
-def course_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Path]:
+def history_charts(steps: list[Row], epochs: list[Row], folder: Path) -> list[Path]:
     """Loss of each step, and accuracy of each epoch, of a training run; two files."""
     from matplotlib.ticker import MaxNLocator
 

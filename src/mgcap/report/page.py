@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def thumbnail(path: Path) -> str | None:
 
 
 def pixels_uri(pixels: Any, side: int, quality: int) -> str:
-    """An image ``[h, w, 3]`` in [0, 1] as a data URI, its longer side at most so many pixels."""
+    """An image ``[h, w, 3]`` in [0, 1] as a data URI, its longer side no longer than ``side`` pixels."""
     picture = Image.fromarray((pixels * 255).round().astype("uint8"))
     picture.thumbnail((side, side))
     buffer = io.BytesIO()
@@ -101,6 +101,11 @@ def in_words(config: dict[str, Any]) -> str:
     )
 
 
+def spread(mean: float, std: float | None, sign: str = "\N{PLUS-MINUS SIGN}") -> str:
+    """A mean in percent with its standard deviation, if there is one."""
+    return f"{mean:.2f}" + ("" if std is None else f" {sign} {std:.2f}")
+
+
 def _shade(confusion: Sequence[Sequence[int]]) -> Any:
     def shade(value: int, row: int, column: int) -> str:
         if not value:
@@ -133,7 +138,7 @@ def write_page(
     headline_note: str = "",
     tables: Sequence[dict[str, Any]] = (),
     charts: Sequence[dict[str, str]] = (),
-    summary: dict[str, Any] | None = None,
+    summary: Mapping[str, Any] | None = None,
     wrong: Sequence[dict[str, Any]] = (),
     root: Path | None = None,
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mgcap.data.catalogue import recognise
+from mgcap.report.page import spread
 
 #: Training shares that differ by less are the same setting.
 SAME_RATIO = 0.01
@@ -22,10 +23,6 @@ def published_rows(dataset: str, train_ratio: float) -> list[dict[str, str]]:
     text = importlib.resources.files("mgcap.report").joinpath("published.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return [r for r in rows if r["dataset"] == dataset and abs(float(r["train_ratio"]) - train_ratio) < SAME_RATIO]
-
-
-def _spread(mean: float, std: float | None) -> str:
-    return f"{mean:.2f}" + ("" if std is None else f" \N{PLUS-MINUS SIGN} {std:.2f}")
 
 
 def published_table(classes: Iterable[str], train_ratio: float, own: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -46,8 +43,8 @@ def published_table(classes: Iterable[str], train_ratio: float, own: Iterable[di
     rows: list[tuple[float, bool, tuple[str, str, str]]] = []
     for r in found:
         mean, std = float(r["accuracy"]), float(r["std"]) if r["std"] else None
-        rows.append((mean, False, (f"{r['method']} ({r['kind']})", _spread(mean, std), r["source"])))
-    rows += [(r["mean"], True, (r["method"], _spread(r["mean"], r["std"]), "this run")) for r in own]
+        rows.append((mean, False, (f"{r['method']} ({r['kind']})", spread(mean, std), r["source"])))
+    rows += [(r["mean"], True, (r["method"], spread(r["mean"], r["std"]), "this run")) for r in own]
     rows.sort(key=lambda row: row[0])
     return {
         "title": f"{dataset.title}, {100 * train_ratio:.0f} % for training: what papers report",

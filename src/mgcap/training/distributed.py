@@ -52,7 +52,7 @@ def open_fabric(device: torch.device, precision: str = "32", loggers: Sequence[L
     except ImportError as error:
         raise MgcapError("fine-tuning needs lightning-fabric: pip install 'mgcap[finetune]'") from error
     if precision == "bf16" and device.type == "cpu" and not bf16_works():
-        raise MgcapError("bf16 does not work on this processor; use --precision 32")
+        raise MgcapError("bf16 does not work on this processor; use precision=32")
     world = processes()
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     if device.type == "cuda" and local > torch.cuda.device_count():

@@ -10,79 +10,52 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import nn
 
+from mgcap.descriptions import FINETUNE
 from mgcap.errors import DataError
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Weights = Literal["none", "auto"] | dict[str, Annotated[float, Field(ge=0)]]
 
 
 class Finetune(BaseModel):
-    """Every choice of fine-tuning; what is not given is the paper's.
-
-    Attributes:
-        epochs: Of the second stage, over everything that is trained.
-        batch: Images in one step, over all processes together.
-        lr: Learning rate of the second stage.
-        optimiser: ``sgd`` (with ``momentum``), ``adam`` or ``adamw``.
-        schedule: ``step`` multiplies the rate by ``decay`` every ``decay_epochs``; ``cosine`` lets it fall to zero;
-            ``constant``.
-        head: How the first stage trains the head on frozen features: ``sgd`` as in the paper, or ``exact``, solved to
-            convergence with cross-validated regularisation.
-        train_from: First backbone layer that is trained, or ``all``; the layers before it stay as they are.
-        copies: With a ``train_from``: keep what the frozen layers give for so many augmented copies of each image, and
-            use a different one in each epoch; 0 augments anew and keeps nothing.
-        granularities_a_step: Look at so many of the granularities in each step, chosen at random; all by default. The
-            finished model looks at all; needs one network for all granularities.
-        rotations_a_step: Likewise of the rotations.
-        crop: Share of each side that a random crop keeps; by default the field of view of the configuration.
-        colour: Change brightness, contrast, saturation and balance of the channels, each by at most this share.
-        mixup: Mix each image, or its kept views, with another one and their labels likewise, in a proportion that is
-            drawn from Beta(mixup, mixup); 0 mixes nothing.
-        random_angle: Turn this share of the images by any angle, with mirrored corners.
-        class_weights: ``none``, ``auto`` (rare classes count more) or a weight for each class by name.
-        validation: Share of the training images that are held out to watch.
-        patience: Stop after so many epochs without a better validation accuracy; needs ``validation``.
-        ema: Decay of an average of the weights over the steps, which is then the result; 0 takes the last.
-        blend: How much of the weights before the second stage there is in the result (Wortsman et al. 2022).
-        precision: ``32`` or ``bf16``.
-        chunk: Views that go through the backbone with a graph together; by default as many as the memory allows.
-        checkpoint_minutes: How often to save, besides after each epoch.
-    """
+    """Every choice of fine-tuning; what is not given is the paper's. Each field says what it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    epochs: Annotated[int, Field(ge=1, le=10_000)] = 9
-    batch: Annotated[int, Field(ge=1, le=100_000)] = 12
-    lr: Positive = 1e-3
-    optimiser: Literal["sgd", "adam", "adamw"] = "sgd"
-    momentum: Share = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
-    schedule: Literal["step", "cosine", "constant"] = "step"
-    decay: Positive = 0.15
-    decay_epochs: Annotated[int, Field(ge=1)] = 3
-    head: Literal["sgd", "exact"] = "sgd"
-    head_epochs: Annotated[int, Field(ge=1, le=10_000)] = 60
-    head_lr: Positive = 0.1
-    head_decay_epochs: Annotated[int, Field(ge=1)] = 30
-    train_from: str = "all"
-    copies: Annotated[int, Field(ge=0, le=100)] = 0
-    granularities_a_step: Annotated[int, Field(ge=1)] | None = None
-    rotations_a_step: Annotated[int, Field(ge=1)] | None = None
-    crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    horizontal_flip: bool = True
-    vertical_flip: bool = False
-    random_angle: Annotated[float, Field(ge=0, le=1)] = 0.0
-    colour: Share = 0.0
-    mixup: Annotated[float, Field(ge=0, le=10)] = 0.0
-    label_smoothing: Share = 0.0
-    class_weights: Literal["none", "auto"] | dict[str, Annotated[float, Field(ge=0)]] = "none"
-    validation: Share = 0.0
-    patience: Annotated[int, Field(ge=1)] | None = None
-    ema: Share = 0.0
-    blend: Share = 0.0
-    precision: Literal["32", "bf16"] = "32"
-    chunk: Annotated[int, Field(ge=1)] | None = None
-    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
+    epochs: Annotated[int, Field(ge=1, le=10_000, description=FINETUNE["epochs"])] = 9
+    batch: Annotated[int, Field(ge=1, le=100_000, description=FINETUNE["batch"])] = 12
+    lr: Annotated[Positive, Field(description=FINETUNE["lr"])] = 1e-3
+    optimiser: Annotated[Literal["sgd", "adam", "adamw"], Field(description=FINETUNE["optimiser"])] = "sgd"
+    momentum: Annotated[Share, Field(description=FINETUNE["momentum"])] = 0.9
+    weight_decay: Annotated[float, Field(ge=0, description=FINETUNE["weight_decay"])] = 5e-4
+    schedule: Annotated[Literal["step", "cosine", "constant"], Field(description=FINETUNE["schedule"])] = "step"
+    decay: Annotated[Positive, Field(description=FINETUNE["decay"])] = 0.15
+    decay_epochs: Annotated[int, Field(ge=1, description=FINETUNE["decay_epochs"])] = 3
+    head: Annotated[Literal["sgd", "exact"], Field(description=FINETUNE["head"])] = "sgd"
+    head_epochs: Annotated[int, Field(ge=1, le=10_000, description=FINETUNE["head_epochs"])] = 60
+    head_lr: Annotated[Positive, Field(description=FINETUNE["head_lr"])] = 0.1
+    head_decay_epochs: Annotated[int, Field(ge=1, description=FINETUNE["head_decay_epochs"])] = 30
+    train_from: Annotated[str, Field(description=FINETUNE["train_from"])] = "all"
+    copies: Annotated[int, Field(ge=0, le=100, description=FINETUNE["copies"])] = 0
+    granularities_a_step: Annotated[Count | None, Field(description=FINETUNE["granularities_a_step"])] = None
+    rotations_a_step: Annotated[Count | None, Field(description=FINETUNE["rotations_a_step"])] = None
+    crop: Annotated[Annotated[float, Field(gt=0, le=1)] | None, Field(description=FINETUNE["crop"])] = None
+    horizontal_flip: Annotated[bool, Field(description=FINETUNE["horizontal_flip"])] = True
+    vertical_flip: Annotated[bool, Field(description=FINETUNE["vertical_flip"])] = False
+    random_angle: Annotated[float, Field(ge=0, le=1, description=FINETUNE["random_angle"])] = 0.0
+    colour: Annotated[Share, Field(description=FINETUNE["colour"])] = 0.0
+    mixup: Annotated[float, Field(ge=0, le=10, description=FINETUNE["mixup"])] = 0.0
+    label_smoothing: Annotated[Share, Field(description=FINETUNE["label_smoothing"])] = 0.0
+    class_weights: Annotated[Weights, Field(description=FINETUNE["class_weights"])] = "none"
+    validation: Annotated[Share, Field(description=FINETUNE["validation"])] = 0.0
+    patience: Annotated[Count | None, Field(description=FINETUNE["patience"])] = None
+    ema: Annotated[Share, Field(description=FINETUNE["ema"])] = 0.0
+    blend: Annotated[Share, Field(description=FINETUNE["blend"])] = 0.0
+    precision: Annotated[Literal["32", "bf16"], Field(description=FINETUNE["precision"])] = "32"
+    chunk: Annotated[Count | None, Field(description=FINETUNE["chunk"])] = None
+    checkpoint_minutes: Annotated[float, Field(ge=0, description=FINETUNE["checkpoint_minutes"])] = 5.0
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Finetune:

@@ -160,7 +160,7 @@ def both_stages(
     try:
         Trunk.of(model, recipe.train_from)
     except ValueError as error:
-        raise DataError(f"--train-from: {error}") from error
+        raise DataError(f"train_from: {error}") from error
     if recipe.granularities_a_step and not model.config.share_granularities:
         raise DataError("granularities_a_step: needs share_granularities=True, one network for all granularities")
     notes: dict[str, Any] = {"identity": identity(setup, model, data)}

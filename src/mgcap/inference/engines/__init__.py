@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from mgcap.errors import MgcapError
+from mgcap.errors import MgcapError, did_you_mean
 from mgcap.inference.engines.torch import Stamp, TorchEngine, weight_stamp
 from mgcap.model import MGCAP, FeatureEngine
 from mgcap.runtime import Progress, silent
@@ -49,7 +49,8 @@ def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda li
     from mgcap.inference.engines import openvino, probe
 
     if name not in ENGINES:
-        raise MgcapError(f"the engine '{name}' is unknown; allowed are {', '.join(ENGINES)}")
+        hint = did_you_mean(name, ENGINES)
+        raise MgcapError(f"the engine '{name}' is unknown{hint}; allowed are {', '.join(ENGINES)}")
     if name.startswith("torch"):
         return name
     if name == "auto" and device != "cpu":

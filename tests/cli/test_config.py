@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mgcap import backbones
+from mgcap.cli.options import TrainingOptions
+from mgcap.cli.settings import parse_pairs, read_config, toml
+from mgcap.config import MGCAPConfig
+from mgcap.errors import DataError
+from mgcap.training.recipe import Finetune
+from tests.cli.run import SMALL, run, sentence
+
+
+def _options(path: Path, preset: str = "compact", **given: object) -> TrainingOptions:
+    return TrainingOptions(preset=preset, from_file=read_config(str(path)), **given)  # type: ignore[arg-type]
+
+
+def test_what_is_written_is_read_as_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    values = ["--rotations", 3, "--granularities", "1.0,0.7", "--set", "clip=[1e-4,1e4]", "--set", "unbiased=true"]
+    tuning = ["--finetune", "--tune", "epochs=5", "--tune", "precision=bf16", "--tune", "validation=0.1"]
+    run("config", "write", file, "--preset", "paper", *values, *tuning, "--seed", 7, "--no-cache")
+    written = tomllib.loads(file.read_text())
+    assert (written["preset"], written["seed"], written["cache"]) == ("paper", 7, False)
+    read = _options(file, "paper")
+    wanted = MGCAPConfig(preset="paper", rotations=3, granularities=(1.0, 0.7), clip=(1e-4, 1e4), unbiased=True)
+    assert read.config() == wanted
+    assert read.recipe() == Finetune(epochs=5, precision="bf16", validation=0.1)
+    assert set(written["finetune"]) | {"granularities_a_step", "rotations_a_step", "crop", "patience", "chunk"} == set(
+        Finetune.model_fields
+    )
+    assert _options(file, "paper", rotations=8, tune=["epochs=2"]).config().rotations == 8
+    assert _options(file, "paper", tune=["epochs=2"]).recipe() == Finetune(epochs=2, precision="bf16", validation=0.1)
+    assert _options(file, "paper", finetune=False).recipe() is None
+
+
+def test_commands_take_a_file_and_the_command_line_wins(scenes: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    options = ["--train-ratio", 0.5, "--runs", 2, *SMALL]
+    first = json.loads(
+        run("evaluate", scenes, *options, "--save-config", file, "--out", tmp_path / "a", "--json", "-").stdout
+    )
+    written = tomllib.loads(file.read_text())
+    assert written["runs"] == 2 and written["weights"] == "random" and written["model"]["channels"] == 8
+    again = json.loads(run("evaluate", scenes, "--config", file, "--out", tmp_path / "b", "--json", "-").stdout)
+    assert again["runs"] == first["runs"] and again["configuration"] == first["configuration"]
+    fewer = run(
+        "evaluate", scenes, "--config", file, "--runs", 1, "--rotations", 1, "--out", tmp_path / "c", "--json", "-"
+    )
+    report = json.loads(fewer.stdout)
+    assert report["runs"] != first["runs"] and len(report["runs"]) == 1 and report["configuration"]["rotations"] == 1
+    done = run("train", scenes, "--config", file, "--train-ratio", 0.5, "--out", tmp_path / "m.mgcap")
+    assert "runs is not an option of train and is skipped" in done.stderr and (tmp_path / "m.mgcap").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sed = 1", "'sed' is unknown (did you mean 'seed'?)"),
+        ("rotations = 4", "'rotations' belongs into the table [model]"),
+        ("[model]\nchanels = 8", "'chanels' is unknown in [model] (did you mean 'channels'?)"),
+        ("[finetune]\nepoch = 8", "'epoch' is unknown in [finetune] (did you mean 'epochs'?)"),
+        ("seed = ", "is not a TOML file"),
+        ("model = 3", "model must be a table, [model]"),
+        ("[model]\nrotations = 0", "rotations: Input should be greater than or equal to 1"),
+    ],
+)
+def test_a_bad_file_gets_one_sentence(text: str, words: str, scenes: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(text)
+    assert words in sentence("train", scenes, "--config", tmp_path / "run.toml", "--out", tmp_path / "m.mgcap")
+    assert "did you mean 'run.toml'" in sentence("train", scenes, "--config", tmp_path / "rum.toml")
+
+
+def test_all_values_are_listed_with_defaults_and_descriptions() -> None:
+    lines = run("config", "list", "--preset", "paper").stdout.splitlines()
+    assert lines[0].split() == ["flag", "name", "default", "description"]
+    shown = {line.split()[1] for line in lines[1:]}
+    assert shown == (set(MGCAPConfig.model_fields) | set(Finetune.model_fields)) - {"preset", "num_classes"}
+    (rotations,) = [line for line in lines if line.split()[1] == "rotations"]
+    assert rotations.split()[2] == "12" and str(MGCAPConfig.model_fields["rotations"].description) in rotations
+
+
+def test_help_says_what_the_models_say() -> None:
+    text = " ".join(run("train", "--help").stdout.split())
+    for name in ("preset", "backbone", "granularities", "rotations", "normalisation"):
+        assert str(MGCAPConfig.model_fields[name].description) in text
+    fields = {**MGCAPConfig.model_fields, **Finetune.model_fields}
+    assert all(field.description for field in fields.values())
+
+
+def test_values_as_toml() -> None:
+    values = {"a": [1.5, 2], "b": True, "c": 'say "é"\n', "d": {"x y": 1e-05}}
+    assert tomllib.loads("\n".join(f"{name} = {toml(value)}" for name, value in values.items())) == values
+    assert parse_pairs("--set", ["a=[1,2]", "b=x=y"]) == {"a": [1, 2], "b": "x=y"}
+    with pytest.raises(DataError, match="--set a: '\\[1' is not a list"):
+        parse_pairs("--set", ["a=[1"])
+
+
+def test_a_file_of_ones_own_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(backbones, "add_file", seen.append, raising=False)
+    (tmp_path / "mine.py").write_text("")
+    run("config", "write", tmp_path / "run.toml", "--add", tmp_path / "mine.py")
+    assert seen == [tmp_path / "mine.py"]
+    assert tomllib.loads((tmp_path / "run.toml").read_text())["add"] == [str(tmp_path / "mine.py")]
+    wrong = sentence("config", "write", tmp_path / "run.toml", "--add", tmp_path / "mime.py")
+    assert "did you mean 'mine.py'" in wrong
