@@ -104,7 +104,7 @@ def read_split(path: str | Path, folder: SceneFolder) -> Split:
     """
     path = Path(path)
     if not path.exists():
-        raise DataError(missing("split file", path))
+        raise DataError(f"the split file cannot be read: {missing('file', path)}")
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
