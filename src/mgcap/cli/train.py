@@ -185,13 +185,13 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
     images = model.provenance_["images"]
     charts, tables = [], []
     if summary is not None:
-        method = f"MG-CAP here, {'fine-tuned' if model.course_ else 'frozen'}, one split: {in_words(config)}"
+        method = f"MG-CAP here, {'fine-tuned' if model.history_ else 'frozen'}, one split: {in_words(config)}"
         own = {"method": method, "mean": summary["mean"], "std": None}
         published = published_table(summary["classes"], images / (images + summary["test_images"]), [own])
         tables += [published] if published else []
-    if model.course_ is not None:
-        epochs = model.course_.epochs
-        charts = [chart(file.stem, file) for file in course_charts(model.course_.steps, epochs, run)]
+    if model.history_ is not None:
+        epochs = model.history_.epochs
+        charts = [chart(file.stem, file) for file in course_charts(model.history_.steps, epochs, run)]
         tables.append(
             {
                 "title": "Each epoch",
@@ -202,7 +202,7 @@ def _report(model: SceneClassifier, folder: SceneFolder, summary: dict[str, Any]
     page = out.with_suffix(".html")
     write_page(
         page,
-        f"MG-CAP {'fine-tuned' if model.course_ else 'trained'} on {folder.root.name}",
+        f"MG-CAP {'fine-tuned' if model.history_ else 'trained'} on {folder.root.name}",
         f"{in_words(config)}; {config['num_classes']} classes, {images} training images; engine {model.engine_.name}",
         o.command_line(),
         {"configuration": config, "provenance": model.provenance_},

@@ -42,7 +42,7 @@ class Imagery(BaseModel):
 
 
 def imagery_of(items: Sequence[Item], resolution: float | None = None) -> Imagery:
-    """Look at a few training images, evenly spread over them; those that cannot be read are passed over."""
+    """Look at a few training images, evenly spread over them; those that cannot be read are skipped."""
     places = np.unique(np.linspace(0, len(items) - 1, min(SAMPLE, len(items))).astype(int))
     arrays = [array for i in places if (array := _pixels(items[int(i)])) is not None]
     if not arrays:

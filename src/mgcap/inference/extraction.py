@@ -84,11 +84,11 @@ class Extractor:
 
         Args:
             items: Images.
-            on_error: Is told of each image that cannot be read, or whose features are not finite; it is passed over.
+            on_error: Is told of each image that cannot be read, or whose features are not finite; it is skipped.
             on_step: Is told how many images were done.
 
         Returns:
-            For each image the key of its rows, or None if it was passed over.
+            For each image the key of its rows, or None if it was skipped.
         """
         keys = [content_key(item) for item in items]
         failed: set[int] = set()
