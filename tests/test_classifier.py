@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sklearn.base import clone
 
 import mgcap
-from mgcap import SceneClassifier
+from mgcap import SceneClassifier, SceneDescriptor
 from mgcap.data.folders import SceneFolder, open_folder
 from mgcap.errors import DataError, ImageError, MgcapError, WeightsError
 from tests.backbones.fakes import publish
@@ -26,7 +26,7 @@ def fitted(folder: SceneFolder) -> SceneClassifier:
     return SceneClassifier(**TINY).fit(folder.paths, folder.labels)
 
 
-def test_manners_of_scikit_learn(fitted: SceneClassifier, folder: SceneFolder) -> None:
+def test_the_scikit_learn_api(fitted: SceneClassifier, folder: SceneFolder) -> None:
     assert fitted.classes_.tolist() == list(folder.classes)
     proba = fitted.predict_proba(folder.paths)
     assert proba.shape == (24, 4) and np.allclose(proba.sum(1), 1)
@@ -109,9 +109,30 @@ def test_a_stock_backbone_is_stored_by_name(
     )
 
 
-def test_bad_values_are_refused_at_once() -> None:
-    with pytest.raises(ValidationError, match="rotations"):
-        SceneClassifier(rotations=0)
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"rotations": 0}, "rotations"),
+        ({"preset": "compct"}, "preset"),
+        ({"finetune": {"epochs": 0}}, "epochs"),
+        ({"resolution": -1.0}, "resolution"),
+        ({"regularisation": -1e-3}, "regularisation: must be 'auto' or a positive number, not -0.001"),
+        ({"regularisation": "atuo"}, "regularisation: must be 'auto'"),
+        ({"descriptor": "mine"}, "descriptor: 'mine' is unknown; allowed are universal, own"),
+        ({"progress": "yes"}, "progress: must be True, False"),
+        ({"seed": "one"}, "seed: must be a whole number"),
+    ],
+)
+def test_bad_values_are_refused_before_any_image_is_read(values: dict, sentence: str) -> None:
+    estimators = [SceneClassifier(**values)]  # the constructor keeps values, as scikit-learn asks for it
+    if not {"finetune", "resolution", "regularisation"} & set(values):
+        estimators.append(SceneDescriptor(**values))
+    for estimator in estimators:
+        with pytest.raises((ValidationError, MgcapError), match=sentence):
+            estimator.fit(["none.png"], ["a"])
+
+
+def test_unknown_names_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="no parameter 'no_such_value'"):
         SceneClassifier(no_such_value=1)
 

@@ -61,7 +61,7 @@ def test_a_universal_descriptor_needs_no_fitting(scenes: Path, shipped: Universa
     assert not torch.equal(own.model_.reduction.basis, shipped.basis[:8])
     assert own.provenance_["descriptor"] == "own"
     with pytest.raises(MgcapError, match="allowed are universal, own"):
-        SceneClassifier(**TINY, descriptor="mine")
+        SceneClassifier(**TINY, descriptor="mine").fit(folder.paths, folder.labels)
 
 
 def test_all_models_share_the_rows_of_the_universal_descriptor(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +41,3 @@ def test_an_estimator_reports_on_standard_error_when_asked(scenes: Path, capsys:
     shown = capsys.readouterr()
     assert shown.out == ""
     assert all(f"{title}: done" in shown.err for title in ("Extracting features", "Solving the head", "Classifying"))
-
-
-def test_the_package_itself_is_silent_about_bars() -> None:
-    code = "import sys, mgcap.descriptor; sys.exit('rich.progress' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

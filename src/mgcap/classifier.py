@@ -131,11 +131,9 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         setup.check()
         self.configuration(2)
         Imagery(resolution=self.resolution)
-        weighted = (
-            "sample_weight" if sample_weight is not None else "class_weight" if self.class_weight is not None else None
-        )
-        if weighted and setup.finetune is not None:
-            raise LabelError(f"{weighted} is for the exact head alone; with finetune, give class_weights in its recipe")
+        if setup.finetune is not None and not (sample_weight is None and self.class_weight is None):
+            name = "class_weight" if sample_weight is None else "sample_weight"
+            raise LabelError(f"{name} is for the exact head alone; with finetune, give class_weights in its recipe")
         data, classes, members = labelled(X, y, sample_weight, self.class_weight)
         model, backbone = build_model(self.configuration(len(classes)), self.weights, setup.runtime)
         if setup.finetune is None:

@@ -50,6 +50,8 @@ def names_values(constructor: Callable[..., None]) -> Callable[..., None]:
 class SceneEstimator(BaseEstimator):  # type: ignore[misc]
     """What scene estimators have in common: the parameters that say how descriptors are made."""
 
+    _engine: Engine
+
     @names_values
     def __init__(
         self,
@@ -120,10 +122,9 @@ class SceneEstimator(BaseEstimator):  # type: ignore[misc]
     @property
     def engine_(self) -> Engine:
         """What computes the backbone; opened again where the model's weights were changed or moved since."""
-        engine: Engine = self._engine
-        if is_stale(engine, self.model_):
-            engine = self._engine = reopen_engine(engine, self.model_, self.runtime())
-        return engine
+        if is_stale(self._engine, self.model_):
+            self._engine = reopen_engine(self._engine, self.model_, self.runtime())
+        return self._engine
 
     @engine_.setter
     def engine_(self, engine: Engine) -> None:

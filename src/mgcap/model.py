@@ -101,7 +101,7 @@ class MGCAP(nn.Module):
 
         Args:
             name: A preset (``compact``, ``paper`` or ``authors-code``): its backbone has weights, its PCA the universal
-                descriptor's axes where there are some, and its head is fresh. Or the file (or the name) of a saved model.
+                descriptor's axes where there are some, and its head is fresh. Or a saved model: its file or its name.
             num_classes: Of the head. A saved model keeps its head if it has as many, or if none are given.
             device: Where it goes.
             weights: Of a preset's backbone: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
@@ -141,7 +141,7 @@ class MGCAP(nn.Module):
 
     def descriptor(self, images: Tensor) -> Tensor:
         """What the head sees: ``[B, D(D+1)/2]`` (or ``[B, D*D]``), rows of length one."""
-        if not self._looked_at_pca and not torch.compiler.is_compiling() and not torch.jit.is_tracing():
+        if not self._looked_at_pca and not torch.compiler.is_compiling():
             self._warn_of_unfitted_pca()
         return describe(see(self, self._features(images)).pooled, self.config)
 
@@ -228,7 +228,7 @@ class MGCAP(nn.Module):
 
     def _warn_of_unfitted_pca(self) -> None:
         self._looked_at_pca = True
-        if not self.mean.is_meta and not bool(self.reduction.fitted):
+        if not self.mean.is_meta and not torch._C._get_tracing_state() and not bool(self.reduction.fitted):
             warnings.warn(UNFITTED_PCA, UserWarning, stacklevel=3)
 
     def _needs_graph(self, images: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def pretrained_model(
 def _preset(name: str, weights: str | Path, values: dict[str, Any]) -> MGCAP:
     if "num_classes" not in values:
         raise MgcapError(f"num_classes: say how many classes the head of '{name}' shall have")
-    model, _ = build_model(_checked({"preset": name, **values}), weights, Runtime(device="cpu"))
+    model, _ = build_model(_checked(MGCAPConfig, {"preset": name, **values}), weights, Runtime(device="cpu"))
     model.head.reset_parameters()  # by torch's own random numbers, so that torch.manual_seed counts
     universal = universal_for(model)
     if universal is not None:
@@ -51,8 +52,7 @@ def _preset(name: str, weights: str | Path, values: dict[str, Any]) -> MGCAP:
 def _saved(name: str | Path, values: dict[str, Any]) -> MGCAP:
     found = read_bundle(find_model(name))
     saved, _ = restore_model(found, name, silent)
-    given = found.config.model_dump(include=found.config.model_fields_set)
-    config = _checked({**given, "num_classes": found.config.num_classes, **values})
+    config = _checked(found.config.replace, values)
     if config == found.config:
         return saved
     model = MGCAP(config).eval()
@@ -67,9 +67,9 @@ def _saved(name: str | Path, values: dict[str, Any]) -> MGCAP:
     return model
 
 
-def _checked(values: dict[str, Any]) -> MGCAPConfig:
+def _checked(configured: Callable[..., MGCAPConfig], values: dict[str, Any]) -> MGCAPConfig:
     try:
-        return MGCAPConfig(**values)
+        return configured(**values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -139,6 +139,6 @@ def _class_weights(given: Any, classes: Array, counts: Array) -> Array:
     if strange:
         raise LabelError(f"class_weight: {strange[0]!r} is not a class; there are {', '.join(map(str, known))}")
     for label, weight in given.items():
-        if not (isinstance(weight, numbers.Real) and 0 < weight < math.inf):
+        if not (isinstance(weight, int | float | np.number) and 0 < weight < math.inf):
             raise LabelError(f"class_weight: the weight of {label!r} must be a positive number, not {weight!r}")
     return np.array([float(given.get(label, 1.0)) for label in known])

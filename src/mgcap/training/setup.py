@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
 from mgcap.data.samples import part_of
@@ -47,6 +48,8 @@ class Setup:
         """
         if self.descriptor not in DESCRIPTORS:
             raise MgcapError(f"descriptor: '{self.descriptor}' is unknown; allowed are {', '.join(DESCRIPTORS)}")
+        if not isinstance(self.runtime.seed, Integral):
+            raise MgcapError(f"seed: must be a whole number, not {self.runtime.seed!r}")
         strength = self.regularisation
         if strength != "auto" and not (isinstance(strength, int | float) and 0 < strength < float("inf")):
             raise MgcapError(f"regularisation: must be 'auto' or a positive number, not {strength!r}")

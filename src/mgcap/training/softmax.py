@@ -3,16 +3,16 @@ r"""A linear softmax head solved to convergence.
 .. math:: \min_{W,b}\; \frac1n\sum_i \ell(W^\top x_i + b,\, y_i) + \frac{\lambda v}2\lVert W\rVert^2,
           \qquad v = \frac1n\sum_i\lVert x_i-\bar x\rVert^2
 
-so that lambda means the same whatever the scale of the descriptors. Where images have weights, these means are weighted
-ones: an image of weight two counts as two. The bias is free, so the descriptors may be centred. The optimal W lies in
-their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual, when there are fewer images than
-features; features x features otherwise) the problem is rotated, without any approximation, into at most min(n, d)
-coordinates z whose second moment is diagonal. There the Hessian is bounded by a diagonal matrix (Boehning, 1992), which
-preconditions L-BFGS; the primal weights come out by the same rotation.
+so that lambda means the same whatever the scale of the descriptors. Where images have weights, these means are
+weighted ones: an image of weight two counts as two. The bias is free, so the descriptors may be centred. The optimal W
+lies in their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual, when there are fewer
+images than features; features x features otherwise) the problem is rotated, without any approximation, into at most
+min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a diagonal matrix (Boehning,
+1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
 
-The rotation knows neither labels nor weights and changes no solution, so one serves every split of a set of images. The folds of a
-cross-validation and the head itself are problems on the same coordinates and are solved side by side: a matrix product
-with six times as many columns costs much less than six products.
+The rotation knows neither labels nor weights and changes no solution, so one serves every split of a set of images. The
+folds of a cross-validation and the head itself are problems on the same coordinates and are solved side by side: a
+matrix product with six times as many columns costs much less than six products.
 """
 
 from __future__ import annotations
