@@ -47,7 +47,7 @@ def names_values(constructor: Callable[..., None]) -> Callable[..., None]:
     return constructor
 
 
-class SceneEstimator(BaseEstimator):  # type: ignore[misc]
+class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What scene estimators have in common: the parameters that say how descriptors are made."""
 
     _engine: Engine
@@ -152,8 +152,12 @@ class SceneEstimator(BaseEstimator):  # type: ignore[misc]
             found: Array = vectors(model, self.engine_, items, _raise, runtime, step).numpy()
         return found
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the numbers of a descriptor."""
+        return np.array([f"mgcap{number}" for number in range(self._fitted().head.in_features)], dtype=object)
 
-class SceneDescriptor(TransformerMixin, SceneEstimator):  # type: ignore[misc]
+
+class SceneDescriptor(SceneEstimator):
     """Images to MG-CAP descriptors: a transformer for pipelines of scikit-learn's.
 
     Args:
@@ -184,11 +188,6 @@ class SceneDescriptor(TransformerMixin, SceneEstimator):  # type: ignore[misc]
         self.engine_, self.universal_ = prepare_descriptor(setup, self.model_, items)
         self.n_features_out_ = self.model_.head.in_features
         return self
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the numbers of a descriptor."""
-        self._fitted()
-        return np.array([f"mgcap{number}" for number in range(self.n_features_out_)], dtype=object)
 
 
 def _raise(index: int, error: ImageError) -> None:

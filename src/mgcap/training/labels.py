@@ -64,7 +64,7 @@ def labelled(items: Any, labels: Any, sample_weight: Any = None, class_weight: A
             items, names = part_of(items, members.tolist()), names[members]
     classes, targets = np.unique(names, return_inverse=True)
     if len(classes) < 2:
-        raise LabelError(f"only the class '{classes[0]}' was given; at least two are needed")
+        raise LabelError(f"only the class '{classes[0]}' was given; one class is not enough, give at least two")
     if class_weight is not None:
         weights = np.ones(len(names)) if weights is None else weights
         weights = weights * _class_weights(class_weight, classes, np.bincount(targets, weights))[targets]
@@ -86,7 +86,7 @@ def label_array(labels: Any) -> Array:
     except ValueError as error:
         raise LabelError("labels must be a list of text or numbers, one for each image") from error
     if array.ndim == 2 and array.shape[1] == 1:
-        warnings.warn("A column of labels was given where a 1d array was expected", DataConversionWarning, stacklevel=4)
+        warnings.warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning, stacklevel=4)
         array = array.ravel()
     if array.ndim != 1:
         raise LabelError(f"labels must be a list, one for each image; y should be a 1d array, not {array.ndim}d")
