@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from sklearn.base import clone
 
 import mgcap
-from mgcap import SceneClassifier
+from mgcap import SceneClassifier, SceneDescriptor
+from mgcap.backbones.pretrained import state_hash
 from mgcap.data.folders import SceneFolder, open_folder
 from mgcap.errors import DataError, ImageError, MgcapError, WeightsError
 from tests.backbones.fakes import publish
@@ -26,7 +27,7 @@ def fitted(folder: SceneFolder) -> SceneClassifier:
     return SceneClassifier(**TINY).fit(folder.paths, folder.labels)
 
 
-def test_manners_of_scikit_learn(fitted: SceneClassifier, folder: SceneFolder) -> None:
+def test_the_scikit_learn_api(fitted: SceneClassifier, folder: SceneFolder) -> None:
     assert fitted.classes_.tolist() == list(folder.classes)
     proba = fitted.predict_proba(folder.paths)
     assert proba.shape == (24, 4) and np.allclose(proba.sum(1), 1)
@@ -109,9 +110,30 @@ def test_a_stock_backbone_is_stored_by_name(
     )
 
 
-def test_bad_values_are_refused_at_once() -> None:
-    with pytest.raises(ValidationError, match="rotations"):
-        SceneClassifier(rotations=0)
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"rotations": 0}, "rotations"),
+        ({"preset": "compct"}, "preset"),
+        ({"finetune": {"epochs": 0}}, "epochs"),
+        ({"resolution": -1.0}, "resolution"),
+        ({"regularisation": -1e-3}, "regularisation: must be 'auto' or a positive number, not -0.001"),
+        ({"regularisation": "atuo"}, "regularisation: must be 'auto'"),
+        ({"descriptor": "mine"}, "descriptor: 'mine' is unknown; allowed are universal, own"),
+        ({"progress": "yes"}, "progress: must be True, False"),
+        ({"seed": "one"}, "seed: must be a whole number"),
+    ],
+)
+def test_bad_values_are_refused_before_any_image_is_read(values: dict, sentence: str) -> None:
+    estimators = [SceneClassifier(**values)]  # the constructor keeps values, as scikit-learn asks for it
+    if not {"finetune", "resolution", "regularisation"} & set(values):
+        estimators.append(SceneDescriptor(**values))
+    for estimator in estimators:
+        with pytest.raises((ValidationError, MgcapError), match=sentence):
+            estimator.fit(["none.png"], ["a"])
+
+
+def test_unknown_names_are_refused_at_once() -> None:
     with pytest.raises(TypeError, match="no parameter 'no_such_value'"):
         SceneClassifier(no_such_value=1)
 
@@ -157,3 +179,75 @@ def test_the_threshold_rejects_about_the_share_that_was_asked_for(scenes: Path) 
     fixed = SceneClassifier(**{**TINY, "regularisation": 1e-6}).fit(folder.paths, folder.labels)
     with pytest.raises(MgcapError, match="held-out confidence"):
         fixed.reject_threshold(0.05)
+
+
+def test_weights_count_as_repeated_images(folder: SceneFolder) -> None:
+    """Also where an image has weight zero: it might as well be no image at all."""
+    times = [(i * 7) % 4 for i in range(len(folder))]
+    given = {**TINY, "reduction": "learnt", "regularisation": 1e-4}
+    files: list = list(folder.paths)
+    files[times.index(0)] = "none.png"
+    weighted = SceneClassifier(**given).fit(files, folder.labels, sample_weight=times)
+    order = np.repeat(np.arange(len(folder)), times)
+    repeated = SceneClassifier(**given).fit([folder.paths[i] for i in order], [folder.labels[i] for i in order])
+    expected = repeated.predict_proba(folder.paths)
+    assert np.allclose(weighted.predict_proba(folder.paths), expected, atol=2e-3)
+    plain = SceneClassifier(**given).fit(folder.paths, folder.labels)
+    assert not np.allclose(plain.predict_proba(folder.paths), expected, atol=2e-2)
+    assert weighted.skipped_ == [] and weighted.provenance_["weighted"]
+
+
+def test_class_weights_and_set_params_of_a_loaded_model(folder: SceneFolder, tmp_path: Path) -> None:
+    labels = ["a" if i % 6 == 0 else "b" for i in range(len(folder))]
+    given = {**TINY, "regularisation": 1e-2}
+    SceneClassifier(**given).fit(folder.paths, labels).save(tmp_path / "m.mgcap")
+    model = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    before = model.predict_proba(folder.paths)[:, 0].mean()
+    model.set_params(class_weight="balanced", regularisation=1e-2, weights="random").fit(folder.paths, labels)
+    assert model.predict_proba(folder.paths)[:, 0].mean() > before + 0.2
+    assert clone(model).get_params()["class_weight"] == "balanced"
+
+
+def test_weights_are_not_for_fine_tuning(folder: SceneFolder) -> None:
+    model = SceneClassifier(**TINY, finetune={"epochs": 1})
+    with pytest.raises(ValueError, match="sample_weight is for the exact head alone; with finetune, give"):
+        model.fit(folder.paths, folder.labels, sample_weight=np.ones(len(folder)))
+    with pytest.raises(ValueError, match="class_weight is for the exact head alone"):
+        model.set_params(class_weight="balanced").fit(folder.paths, folder.labels)
+
+
+def test_a_classifier_around_a_torch_module(tmp_path: Path) -> None:
+    values = {k: v for k, v in TINY.items() if k not in ("weights", "engine")}
+    torch.manual_seed(0)
+    module = mgcap.MGCAP(mgcap.MGCAPConfig(**values, reduction="learnt", num_classes=3))
+    images = np.random.default_rng(0).random((4, 64, 64, 3), dtype=np.float32)
+    with torch.no_grad():
+        logits = module.eval()(torch.from_numpy(images).permute(0, 3, 1, 2))
+    model = SceneClassifier.from_model(module, [30, 10, 20], engine="torch", resolution=0.5, side=64)
+    assert all(parameter.requires_grad for parameter in module.parameters())  # it was copied
+    assert np.allclose(model.predict_proba(images), logits.softmax(1), atol=1e-4)
+    assert model.predict(images).tolist() == np.array([30, 10, 20])[logits.argmax(1)].tolist()
+    model.save(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    assert np.array_equal(again.predict_proba(images), model.predict_proba(images)) and again.resolution == 0.5
+    for wrong in ([1, 2], [1, 1, 2]):
+        with pytest.raises(ValueError, match="3 different labels, one for each logit"):
+            SceneClassifier.from_model(module, wrong)
+    with pytest.raises(MgcapError, match="PCA of this model is not fitted"):
+        SceneClassifier.from_model(mgcap.MGCAP(mgcap.MGCAPConfig(**values, num_classes=3)), list("abc"))
+
+
+def test_weights_that_were_loaded_since_are_saved(
+    folder: SceneFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stock backbone is stored by name, but not one that is stock no more."""
+    model = SceneClassifier(**TINY, cache=False).fit(folder.paths, folder.labels)
+    publish(monkeypatch, "alexnet", state_hash(model.model_.backbones[0].state_dict()))
+    stock = SceneClassifier.from_model(model.model_, model.classes_, engine="torch")
+    assert stock.backbone_["stock"]
+    with torch.no_grad():
+        next(stock.model_.backbones.parameters()).mul_(1.5)
+    stock.save(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    assert not again.backbone_["stock"]
+    assert np.allclose(again.predict_proba(folder.paths[:3]), stock.predict_proba(folder.paths[:3]), atol=1e-6)

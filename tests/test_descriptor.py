@@ -18,11 +18,12 @@ from sklearn.pipeline import make_pipeline
 from mgcap import MGCAP, MGCAPConfig, SceneClassifier, SceneDescriptor
 from mgcap.backbones.pretrained import state_hash
 from mgcap.data.folders import open_folder
+from mgcap.data.stream import to_tensor
 from mgcap.errors import MgcapError
 from mgcap.inference import universal
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import Card, UniversalDescriptor, read_descriptor, write_descriptor
-from mgcap.runtime import Runtime
+from mgcap.runtime import Progress, Runtime
 from tests.conftest import TINY
 
 
@@ -61,7 +62,7 @@ def test_a_universal_descriptor_needs_no_fitting(scenes: Path, shipped: Universa
     assert not torch.equal(own.model_.reduction.basis, shipped.basis[:8])
     assert own.provenance_["descriptor"] == "own"
     with pytest.raises(MgcapError, match="allowed are universal, own"):
-        SceneClassifier(**TINY, descriptor="mine")
+        SceneClassifier(**TINY, descriptor="mine").fit(folder.paths, folder.labels)
 
 
 def test_all_models_share_the_rows_of_the_universal_descriptor(
@@ -181,3 +182,46 @@ def test_the_models_forward_is_the_same_with_and_without_gradient(scenes: Path) 
     with torch.no_grad():
         without = model(images)
     assert torch.allclose(model(images), without, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["torch", "openvino-fp32", "auto"])
+def test_an_engine_is_opened_again_where_the_weights_changed(scenes: Path, engine: str) -> None:
+    if engine != "torch":
+        pytest.importorskip("nncf")
+    folder = open_folder(scenes)
+    said: list[str] = []
+
+    class Told(Progress):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    given = {**TINY, "engine": engine, "descriptor": "own", "regularisation": 1e-6, "progress": Told()}
+    model = SceneClassifier(**given).fit(folder.paths, folder.labels)
+    before, name = model.predict_proba(folder.paths[:2]), model.engine_.name
+    other, _ = build_model(model.model_.config, "random", Runtime(device="cpu", seed=1))
+    said.clear()
+    model.model_.backbones.load_state_dict(other.backbones.state_dict())
+    found = model.predict_proba(folder.paths[:2])
+    assert model.engine_.name == name and not np.allclose(found, before, atol=1e-3)
+    assert [line for line in said if "opened again" in line] == said[-1:]  # once
+    with torch.no_grad():
+        images = torch.stack([to_tensor(path) for path in folder.paths[:2]])
+        expected = model.model_(images).double().softmax(1).numpy()
+    assert np.allclose(found, expected, atol=0.1 if name == "openvino" else 1e-4)
+
+
+@pytest.mark.parametrize("engine", ["torch", "openvino-fp32"])
+def test_a_model_may_be_moved(scenes: Path, engine: str) -> None:
+    if engine != "torch":
+        pytest.importorskip("openvino")
+    folder = open_folder(scenes)
+    model = SceneClassifier(**{**TINY, "engine": engine}, regularisation=1e-6).fit(folder.paths, folder.labels)
+    before, rows = model.predict_proba(folder.paths[:2]), model.transform(folder.paths[:2])
+    model.model_.to(torch.float64)
+    assert np.allclose(model.predict_proba(folder.paths[:2]), before, atol=1e-4)
+    assert np.allclose(model.transform(folder.paths[:2]), rows, atol=2e-3)
+    with pytest.raises(MgcapError, match="saved in float32"):
+        model.save("none.mgcap")
+    model.model_.to("meta")
+    with pytest.raises(MgcapError, match="device 'meta', which holds no numbers"):
+        model.predict(folder.paths[:2])

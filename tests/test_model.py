@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -142,3 +144,33 @@ def test_few_views_are_alive_at_once_whatever_the_rotations() -> None:
     with torch.no_grad():
         model(_images(3, 32))
     assert max(seen) <= module.BACKBONE_VIEWS and sum(seen) == 3 * 36 * 2
+
+
+def test_an_unfitted_pca_is_said_once() -> None:
+    model, images = _model(rotations=1), _images(1)
+    with pytest.warns(UserWarning, match="PCA of this model is not fitted") as said:
+        model(images)
+        model.descriptor(images)
+    assert len(said) == 1
+    fitted = _model(rotations=1)
+    fitted.reduction.fitted.fill_(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for quiet in (fitted, _model(rotations=1, reduction="learnt"), model):
+            quiet(images)
+
+
+def test_equivariance_is_measured() -> None:
+    four = _model(rotations=4, granularities=(1.0, 0.9)).check_equivariance(tolerance=1e-3)
+    assert set(four.descriptors) == set(four.logits) == {90, 180, 270} and four.worst < 1e-3
+    assert _model(rotations=2).check_equivariance(angles=[180], tolerance=1e-3).worst < 1e-3
+    one = _model(rotations=1)
+    found = one.check_equivariance(_images())
+    with torch.no_grad():
+        upright, turned = (one.descriptor(images) for images in (_images(), _images().rot90(1, (-2, -1))))
+    expected = ((upright - turned).norm(dim=1) / upright.norm(dim=1)).max().item()
+    assert found.descriptors[90] == pytest.approx(expected) and expected > 1e-2
+    with pytest.raises(AssertionError, match=r"rotated images change the model's output by 0\.\d+, not 0\.001"):
+        one.check_equivariance(_images(), tolerance=1e-3)
+    with pytest.raises(ValueError, match="multiples of 90"):
+        one.check_equivariance(angles=[45])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,32 +11,28 @@ import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
 
-from mgcap._version import __version__
 from mgcap.data.imagery import Imagery, imagery_of
-from mgcap.data.stream import Item, check_items, check_training
-from mgcap.descriptor import SceneEstimator, _raise
-from mgcap.errors import DataError, MgcapError
+from mgcap.data.samples import Samples
+from mgcap.data.stream import Item, check_items
+from mgcap.descriptor import SceneEstimator, _raise, names_values
+from mgcap.errors import MgcapError
 from mgcap.inference.descriptors import stream_answers
-from mgcap.inference.engines import Engine
-from mgcap.inference.engines.openvino import MISFIT
-from mgcap.inference.preparation import build_model, prepare_engine
-from mgcap.model import MGCAP
+from mgcap.inference.preparation import backbone_record, build_model, open_loaded_engine
+from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
 from mgcap.persistence.shipped import find_model
 from mgcap.persistence.storage import restore_model, to_bundle
-from mgcap.runtime import Progress, silent
+from mgcap.progress_bars import as_progress
+from mgcap.runtime import Progress
+from mgcap.training.labels import LabelError, label_array, labelled
+from mgcap.training.provenance import CONFIDENCE, CV_ACCURACY, made, metrics_of, provenance_of
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup
-from mgcap.training.stages import TrainingSet, both_stages, frozen_stage, percentiles
+from mgcap.training.stages import both_stages, frozen_stage
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.explain.explanation import Explanation
-
-
-#: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
-_CONFIDENCE = "held_out_confidence_percentiles"
-_CV_ACCURACY = "cross_validated_head_accuracy_on_training_images"
 
 
 class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
@@ -52,22 +47,26 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
             ``openvino`` (int8) or ``openvino-fp32``.
         device: ``auto``, ``cpu``, ``cuda``, ...
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
+        class_weight: What the images of a class count in the exact head: ``balanced`` (every class the same), a weight
+            for each class by its label, or None.
         seed: Seed of everything random.
         cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
         resolution: Metres per pixel of the images, if they all have the same; maps need it.
-        progress: Where to report progress; silent by default.
-        **config: Any value of :class:`mgcap.MGCAPConfig`.
+        progress: True for bars on standard error, or an object like :class:`mgcap.runtime.Progress`.
+        **config: Any value of :class:`mgcap.MGCAPConfig`; those that are None come from the preset.
 
-    Images are files, ``[n, H, W, 3]`` arrays (uint8, or float in [0, 1]), ``[n, 3, H, W]`` tensors, or lists of such.
+    Images are files, ``[n, H, W, 3]`` arrays (uint8, or float in [0, 1]), ``[n, 3, H, W]`` tensors, or lists of such; a
+    ``Dataset`` or ``DataLoader`` of torch; or a list of samples like TorchGeo's, ``{"image": ..., "label": ...}``.
+
+    Unknown names are refused at once; values are looked at by ``fit``, before any image is.
 
     Example:
         >>> model = SceneClassifier().fit(files, labels)  # doctest: +SKIP
         >>> model.predict(["tile.jpg"])  # doctest: +SKIP
     """
 
-    _own = (*SceneEstimator._own, "regularisation", "finetune", "resolution")
-
+    @names_values
     def __init__(
         self,
         preset: str = "compact",
@@ -77,16 +76,14 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         engine: str = "auto",
         device: str = "auto",
         regularisation: float | str = "auto",
+        class_weight: str | Mapping[Any, float] | None = None,
         seed: int = 0,
         cache: bool = True,
         finetune: Finetune | dict[str, Any] | None = None,
         resolution: float | None = None,
-        progress: Progress = silent,
+        progress: bool | Progress = False,
         **config: Any,
     ) -> None:
-        self.regularisation = regularisation
-        self.finetune = finetune
-        self.resolution = resolution
         super().__init__(
             preset,
             weights=weights,
@@ -98,9 +95,10 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
             progress=progress,
             **config,
         )
-        if finetune is not None:
-            Finetune.model_validate(finetune)
-        Imagery(resolution=resolution)
+        self.regularisation = regularisation
+        self.class_weight = class_weight
+        self.finetune = finetune
+        self.resolution = resolution
 
     def setup(self) -> Setup:
         """How to train."""
@@ -110,71 +108,61 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     # fitting
 
     def fit(
-        self, images: Any, labels: Any, *, folder: str | Path | None = None, resume: bool = False
+        self,
+        X: Any,  # noqa: N803 (scikit-learn's name)
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        folder: str | Path | None = None,
+        resume: bool = False,
     ) -> SceneClassifier:
         """Train on images and their labels.
 
         Args:
-            images: See the class. Files that cannot be read are reported in ``skipped_`` and passed over; an array
-                that is no image is an error.
-            labels: One label per image; any sortable values.
+            X: Images, see the class. Files that cannot be read are reported in ``skipped_``; an array that is no image
+                is an error.
+            y: One label per image: text, integers, floats or truth values. A dataset may have them itself.
+            sample_weight: What each image counts in the exact head. A weight of two is the same as to give the image
+                twice, and of zero as to leave it out; axes that are fitted to the images know no weights.
             folder: Takes checkpoint and logs of fine-tuning.
-            resume: Go on from the checkpoint there.
+            resume: Resume from the checkpoint there.
         """
-        items = check_items(images)
-        names = np.asarray(labels)
-        if len(names) != len(items):
-            raise DataError(f"there are {len(items)} images but {len(names)} labels")
-        classes, targets = np.unique(names, return_inverse=True)
-        if len(classes) < 2:
-            raise DataError(f"only the class '{classes[0]}' was given; at least two are needed")
-        check_training(items)
         setup = self.setup()
+        setup.check()
+        self.configuration(2)
+        Imagery(resolution=self.resolution)
+        if setup.finetune is not None and not (sample_weight is None and self.class_weight is None):
+            name = "class_weight" if sample_weight is None else "sample_weight"
+            raise LabelError(f"{name} is for the exact head alone; with finetune, give class_weights in its recipe")
+        data, classes, members = labelled(X, y, sample_weight, self.class_weight)
         model, backbone = build_model(self.configuration(len(classes)), self.weights, setup.runtime)
-        data = TrainingSet(items, targets.tolist(), [str(name) for name in classes])
         if setup.finetune is None:
             found = frozen_stage(setup, model, data)
         else:
             found = both_stages(setup, model, data, Path(folder) if folder else None, resume)
             backbone = {**backbone, "stock": False, "source": f"fine-tuned from {backbone['source']}"}
-        self.model_, self.backbone_, self.classes_, self.skipped_ = model, backbone, classes, found.skipped
-        self.engine_, self.imagery_ = found.engine, imagery_of(items, self.resolution)
+        assert found.engine is not None
+        self.model_, self.backbone_, self.classes_ = model, backbone, classes
+        self.skipped_ = [(int(members[i]), error) for i, error in found.skipped]
+        self.engine_, self.imagery_ = found.engine, imagery_of(data.items, self.resolution)
         self.file_: Path | None = None
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
-        self.course_ = found.course
-        self.provenance_ = {
-            "images": len(found.kept),
-            "skipped": len(found.skipped),
-            "seed": self.seed,
-            "regularisation": found.regularisation,
-            "weights": backbone["source"],
-            "engine": found.engine.name,
-            "descriptor": "own" if found.universal is None else found.universal.provenance(),
-            "versions": {"mgcap": __version__, "torch": torch.__version__, "python": platform.python_version()},
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        self.metrics_: dict[str, Any] = {}
-        if found.course is not None and setup.finetune is not None:
-            self.provenance_["finetune"] = setup.finetune.model_dump(mode="json")
-            self.metrics_["epochs"] = found.course.epochs
-            if found.temperature is not None:
-                self.metrics_["temperature"] = found.temperature
-        elif self.cv_accuracy_ is not None:
-            self.metrics_[_CV_ACCURACY] = self.cv_accuracy_
-        if found.held_out is not None:
-            self.metrics_[_CONFIDENCE] = percentiles(found.held_out)
+        self.history_ = found.history
+        self.provenance_ = provenance_of(setup, found, backbone, data.weights is not None)
+        self.metrics_ = metrics_of(found)
         return self
 
     # using
 
-    def predict_proba(self, images: Any) -> Array:
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
-        return self.predict_readable(check_items(images), on_error=_raise)[1]
+        self._fitted()
+        return self.predict_readable(check_items(X), on_error=_raise)[1]
 
     def predict_readable(self, items: Sequence[Item], on_error: Any) -> tuple[list[int], Array]:
         """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``."""
         model = self._fitted()
-        with self.progress("Classifying", len(items)) as step:
+        with self.runtime().progress("Classifying", len(items)) as step:
             kept: list[int] = []
             parts = [np.empty((0, len(self.classes_)))]
             for indices, answer in stream_answers(model, self.engine_, items, on_error, step):
@@ -182,9 +170,9 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
                 parts.append(answer.probabilities.cpu().numpy())
         return kept, np.concatenate(parts)
 
-    def predict(self, images: Any) -> Array:
+    def predict(self, X: Any) -> Array:  # noqa: N803
         """The most probable class of each image."""
-        proba = self.predict_proba(images)
+        proba = self.predict_proba(X)
         labels: Array = self.classes_[proba.argmax(1)]
         return labels
 
@@ -193,8 +181,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
 
         Args:
             image: A file or an array.
-            target: The class to speak for; the most probable one by default.
-            contrast: A class to speak against.
+            target: The class to show evidence for; the most probable one by default.
+            contrast: A class to show evidence against.
 
         Returns:
             Arrays, and a figure by its ``figure()``.
@@ -214,60 +202,92 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self._fitted()
         if not 0 < rate < 1:
             raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
-        percentiles = self.metrics_.get(_CONFIDENCE)
+        percentiles = self.metrics_.get(CONFIDENCE)
         if not percentiles:
             how = "--validation 0.1" if "finetune" in self.provenance_ else "--regularisation auto"
             raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
         return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
 
-    def score(self, images: Any, labels: Any, sample_weight: Any = None) -> float:
-        """Accuracy on images that training should not have seen."""
-        right = self.predict(images) == np.asarray(labels)
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
+        """Accuracy on images that training should not have seen; a dataset may have the labels itself."""
+        images = check_items(X)
+        labels = images.labels() if y is None and isinstance(images, Samples) else y
+        right = self.predict(images) == label_array(labels)
         return float(np.average(right, weights=sample_weight))
 
     # files
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file (see :mod:`mgcap.persistence.bundle`)."""
-        self._fitted()
+        model = self._fitted()
+        if model.mean.dtype != torch.float32:
+            raise MgcapError("a model is saved in float32; call model_.float() before")
+        if self.backbone_["stock"] and not backbone_record(model, "")["stock"]:  # other weights were loaded since
+            self.backbone_ = backbone_record(model, f"changed from {self.backbone_['source']}")
         bundles.write_bundle(path, *to_bundle(self))
 
     @classmethod
     def load(
-        cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: Progress = silent
+        cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: bool | Progress = False
     ) -> SceneClassifier:
         """Read a model that :meth:`save` wrote, or one that comes with the package by its name.
 
         A stock backbone comes from the cache or is fetched.
         """
         found = bundles.read_bundle(find_model(path))
-        config = found.config
-        given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
-        self = cls(config.preset, device=device, engine=engine, progress=progress, **given)
-        model, int8 = restore_model(found, path, progress)
+        model, int8 = restore_model(found, path, as_progress(progress))
+        descriptor = "own" if found.provenance.get("descriptor") == "own" else "universal"
+        self = cls._around(
+            model, found.labels(), device=device, engine=engine, progress=progress, descriptor=descriptor
+        )
         self.model_ = model.to(self.runtime().torch_device())
-        self.engine_ = self._open_loaded_engine(model, int8)
-        self.backbone_, self.classes_ = found.backbone, found.labels()
-        self.provenance_, self.metrics_, self.skipped_ = found.provenance, found.metrics, []
+        self.engine_ = open_loaded_engine(model, self.runtime(), int8)
+        self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics
         self.regularisation_ = found.provenance.get("regularisation")
-        self.cv_accuracy_ = found.metrics.get(_CV_ACCURACY)
-        self.course_, self.file_ = None, Path(path)
+        self.cv_accuracy_ = found.metrics.get(CV_ACCURACY)
         self.imagery_ = Imagery.model_validate(found.imagery)
-        self.resolution = self.imagery_.resolution
+        self.resolution, self.file_ = self.imagery_.resolution, Path(path)
         return self
 
-    def _open_loaded_engine(self, model: MGCAP, int8: dict[str, torch.Tensor]) -> Engine:
-        """The engine of a loaded model: int8 if it was trained so and the same versions are here."""
-        try:
-            engine = prepare_engine(model, self.runtime(), int8 or None)
-        except MgcapError as error:
-            if self.engine != "auto" or str(error) != MISFIT:
-                raise
-            self.progress.say(f"{error}; fp32 is used")
-            engine = prepare_engine(model, self.runtime(), None)
-        if int8 and engine.name != "openvino" and self.engine == "auto":
-            self.progress.say("this model was trained with int8 features; fp32 is used here, which may differ a little")
-        return engine
+    @classmethod
+    def from_model(
+        cls, model: MGCAP, classes: Any, *, engine: str = "auto", resolution: float | None = None, side: int = 256
+    ) -> SceneClassifier:
+        """A classifier around a copy of a torch module that was trained elsewhere; it can be saved, mapped and served.
+
+        Args:
+            model: With its trained head, and a PCA that is fitted.
+            classes: The label of each logit, in their order.
+            engine: What computes the backbone.
+            resolution: Metres per pixel of the training images; maps need it.
+            side: Of the training images in pixels.
+
+        Raises:
+            LabelError: If the labels are not those of the logits.
+            MgcapError: If the PCA is not fitted.
+        """
+        labels = label_array(classes)
+        if len(labels) != model.config.num_classes or len(set(labels.tolist())) != len(labels):
+            raise LabelError(f"classes: give {model.config.num_classes} different labels, one for each logit")
+        if model.config.reduction == "pca" and not bool(model.reduction.fitted):
+            raise MgcapError(UNFITTED_PCA)
+        model = copy.deepcopy(model).eval().requires_grad_(False)
+        self = cls._around(model, labels, device=str(model.mean.device), engine=engine, resolution=resolution)
+        self.model_, self.engine_ = model, open_loaded_engine(model, self.runtime(), {})
+        self.backbone_ = backbone_record(model, "a torch module")
+        self.provenance_ = {"weights": self.backbone_["source"], "engine": self.engine_.name, **made()}
+        self.metrics_, self.regularisation_, self.cv_accuracy_ = {}, None, None
+        self.imagery_, self.file_ = Imagery(side=side, resolution=resolution), None
+        return self
+
+    @classmethod
+    def _around(cls, model: MGCAP, classes: Array, **parameters: Any) -> SceneClassifier:
+        """An estimator whose parameters are those of a model."""
+        config = model.config
+        given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
+        self = cls(config.preset, **parameters, **given)
+        self.classes_, self.skipped_, self.history_ = classes, [], None
+        return self
 
 
 load = SceneClassifier.load

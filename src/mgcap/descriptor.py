@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import InputTags, Tags, TransformerTags
 
 from mgcap.config import MGCAPConfig
 from mgcap.data.stream import check_items, check_training
 from mgcap.errors import ImageError, MgcapError
 from mgcap.inference.descriptors import vectors
-from mgcap.inference.preparation import build_model, prepare_engine
+from mgcap.inference.engines import Engine, is_stale
+from mgcap.inference.preparation import build_model, prepare_engine, reopen_engine
 from mgcap.model import MGCAP
-from mgcap.runtime import Progress, Runtime, silent
-from mgcap.training.setup import DESCRIPTORS, Setup
+from mgcap.progress_bars import as_progress
+from mgcap.runtime import Progress, Runtime
+from mgcap.training.setup import Setup
 from mgcap.training.stages import prepare_descriptor
 from mgcap.typing import Array
+
+#: Values of the configuration that estimators take; the preset has those that are None.
+VALUES = tuple(name for name in MGCAPConfig.model_fields if name != "preset")
 
 
 class UnfittedError(MgcapError, NotFittedError):  # type: ignore[misc]
@@ -30,11 +38,21 @@ class ParameterError(MgcapError, TypeError):
     """An estimator has no parameter of this name."""
 
 
-class SceneEstimator(BaseEstimator):  # type: ignore[misc]
+def names_values(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Put every value of the configuration in a constructor's signature: scikit-learn and editors look there."""
+    own = inspect.signature(constructor)
+    named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in VALUES]
+    constructor.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]
+    return constructor
+
+
+class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """What scene estimators have in common: the parameters that say how descriptors are made."""
 
-    _own: tuple[str, ...] = ("preset", "weights", "descriptor", "engine", "device", "seed", "cache", "progress")
+    _engine: Engine
 
+    @names_values
     def __init__(
         self,
         preset: str = "compact",
@@ -45,9 +63,10 @@ class SceneEstimator(BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         seed: int = 0,
         cache: bool = True,
-        progress: Progress = silent,
+        progress: bool | Progress = False,
         **config: Any,
     ) -> None:
+        self._check_names(config)
         self.preset = preset
         self.weights = weights
         self.descriptor = descriptor
@@ -56,46 +75,43 @@ class SceneEstimator(BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.cache = cache
         self.progress = progress
-        self.config = config
-        self._check_names(config)
-        self.configuration(2)  # impossible values are refused now, not after an hour
-        if descriptor not in DESCRIPTORS:
-            raise MgcapError(f"descriptor: '{descriptor}' is unknown; allowed are {', '.join(DESCRIPTORS)}")
+        for name in VALUES:
+            setattr(self, name, config.get(name))
 
-    def _check_names(self, config: dict[str, Any]) -> None:
-        known = [*self._own, *MGCAPConfig.model_fields]
-        for name in config:
-            if name not in MGCAPConfig.model_fields:
+    def _check_names(self, names: Iterable[str]) -> None:
+        known = self._get_param_names()
+        for name in names:
+            if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean '{close[0]}'?" if close else ""
                 raise ParameterError(f"{type(self).__name__} has no parameter '{name}'{hint}")
 
     def configuration(self, num_classes: int) -> MGCAPConfig:
         """The configuration for a number of classes."""
-        return MGCAPConfig(**{"preset": self.preset, **self.config, "num_classes": num_classes})
+        given = {name: value for name in VALUES if (value := getattr(self, name)) is not None}
+        return MGCAPConfig(**{"preset": self.preset, **given, "num_classes": num_classes})
 
     def runtime(self) -> Runtime:
         """Engine, device, seed, cache and progress."""
-        return Runtime(self.engine, self.device, self.seed, self.cache, self.progress)
+        return Runtime(self.engine, self.device, self.seed, self.cache, as_progress(self.progress))
 
     def setup(self) -> Setup:
         """How to train."""
         return Setup(self.weights, descriptor=self.descriptor, runtime=self.runtime())
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as scikit-learn's clone needs them."""
-        return {**{name: getattr(self, name) for name in self._own}, **self.config}
-
     def set_params(self, **params: Any) -> Any:
-        """Change parameters."""
-        self._check_names({name: value for name, value in params.items() if name not in self._own})
-        for name, value in params.items():
-            if name in self._own:
-                setattr(self, name, value)
-            else:
-                self.config = {**self.config, name: value}
-        self.configuration(2)
-        return self
+        """Change parameters; their values are looked at by ``fit``."""
+        self._check_names(params)
+        return super().set_params(**params)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags = InputTags(one_d_array=True, two_d_array=False, three_d_array=True, string=True)
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
 
     def _fitted(self) -> MGCAP:
         if not hasattr(self, "model_"):
@@ -103,32 +119,45 @@ class SceneEstimator(BaseEstimator):  # type: ignore[misc]
         model: MGCAP = self.model_
         return model
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
+    @property
+    def engine_(self) -> Engine:
+        """What computes the backbone; opened again where the model's weights were changed or moved since."""
+        if is_stale(self._engine, self.model_):
+            self._engine = reopen_engine(self._engine, self.model_, self.runtime())
+        return self._engine
+
+    @engine_.setter
+    def engine_(self, engine: Engine) -> None:
+        self._engine = engine
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the engine, which cannot be copied: its int8 constants say how to make another."""
         state = dict(super().__getstate__())
-        if "engine_" in state:
-            state["engine_"] = getattr(state["engine_"], "quantisation", {})
-        return state | {"progress": silent}
+        if "_engine" in state:
+            state["_engine"] = getattr(self.engine_, "quantisation", {})
+        return state | {"progress": self.progress is True}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take over a state and make the engine anew."""
         super().__setstate__(state)
-        if "engine_" in state:
-            self.engine_ = prepare_engine(self.model_, self.runtime(), state["engine_"] or None)
+        if "_engine" in state:
+            self.engine_ = prepare_engine(self.model_, self.runtime(), state["_engine"] or None)
 
     def transform(self, X: Any) -> Array:  # noqa: N803 (scikit-learn's name)
         """Descriptors ``[n, d]`` in float32, rows of length one; the first unreadable image is an error."""
         model = self._fitted()
         items = check_items(X)
-        with self.progress("Describing", len(items)) as step:
-            found: Array = vectors(model, self.engine_, items, _raise, self.runtime(), step).numpy()
+        runtime = self.runtime()
+        with runtime.progress("Describing", len(items)) as step:
+            found: Array = vectors(model, self.engine_, items, _raise, runtime, step).numpy()
         return found
 
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the numbers of a descriptor."""
+        return np.array([f"mgcap{number}" for number in range(self._fitted().head.in_features)], dtype=object)
 
-class SceneDescriptor(TransformerMixin, SceneEstimator):  # type: ignore[misc]
+
+class SceneDescriptor(SceneEstimator):
     """Images to MG-CAP descriptors: a transformer for pipelines of scikit-learn's.
 
     Args:
@@ -140,8 +169,10 @@ class SceneDescriptor(TransformerMixin, SceneEstimator):  # type: ignore[misc]
         device: ``auto``, ``cpu``, ``cuda``, ...
         seed: Seed of everything random.
         cache: Keep features on disk.
-        progress: Where to report progress; silent by default.
-        **config: Any value of :class:`mgcap.MGCAPConfig`.
+        progress: True for bars on standard error, or an object like :class:`mgcap.runtime.Progress`.
+        **config: Any value of :class:`mgcap.MGCAPConfig`; those that are None come from the preset.
+
+    Images are given as to :class:`mgcap.SceneClassifier`.
 
     Example:
         >>> vectors = SceneDescriptor().fit_transform(files)  # doctest: +SKIP
@@ -149,18 +180,14 @@ class SceneDescriptor(TransformerMixin, SceneEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> SceneDescriptor:  # noqa: N803 (scikit-learn's name)
         """Make the descriptor ready; with axes of its own it is fitted to these images."""
+        setup, config = self.setup(), self.configuration(2)
+        setup.check()
         items = check_items(X)
         check_training(items)
-        setup = self.setup()
-        self.model_, self.backbone_ = build_model(self.configuration(2), self.weights, setup.runtime)
+        self.model_, self.backbone_ = build_model(config, self.weights, setup.runtime)
         self.engine_, self.universal_ = prepare_descriptor(setup, self.model_, items)
         self.n_features_out_ = self.model_.head.in_features
         return self
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of the numbers of a descriptor."""
-        self._fitted()
-        return np.array([f"mgcap{number}" for number in range(self.n_features_out_)], dtype=object)
 
 
 def _raise(index: int, error: ImageError) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Silent progress; the command line has one that draws bars on standard error."""
+    """Silent progress; :class:`mgcap.progress_bars.Bars` draws bars on standard error."""
 
     def __call__(self, title: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
         """Open a step of ``total`` parts (None: unknown); the context gives a function that takes parts done."""

@@ -5,9 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mgcap.cli import console
 from tests.cli.run import run, run_apart
 
 
@@ -34,16 +31,3 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     for arguments in (["--debug", "train", tmp_path / "none"], ["train", tmp_path / "none", "--debug"]):
         done = run_apart(*arguments)
         assert done.returncode == 1 and "Traceback" in done.stderr and "DataError" in done.stderr
-
-
-def test_the_time_to_go_does_not_count_what_was_there_before(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    with console.bars("Work", 100) as step:
-        step(60)
-        for _ in range(10):
-            now[0] += 2
-            step(1)
-    assert "Work: 68 of 100, about 64 s to go" in capsys.readouterr().err

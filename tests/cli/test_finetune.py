@@ -48,7 +48,7 @@ def test_a_killed_finetuning_is_resumed(scenes: Path, tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL and not killed.exists()
     assert "add --resume" in sentence("train", scenes, "--out", killed, *options)
     done = run("train", scenes, "--out", killed, *options, "--resume")
-    assert "going on after epoch" in done.stderr
+    assert "resumed after epoch" in done.stderr
     losses = [
         [row["loss"] for row in csv.DictReader((tmp_path / f"{name}.training" / "steps.csv").open())]
         for name in ("whole", "killed")

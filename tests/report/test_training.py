@@ -14,7 +14,7 @@ def _model(**more: Any) -> Any:
         model_=SimpleNamespace(config=MGCAPConfig(num_classes=2)),
         provenance_={"images": 40},
         engine_=SimpleNamespace(name="torch"),
-        **{"course_": None, "metrics_": {}, **more},
+        **{"history_": None, "metrics_": {}, **more},
     )
 
 
@@ -28,7 +28,7 @@ def test_a_frozen_model_with_a_test(tmp_path: Path) -> None:
 def test_the_history_of_a_finetuned_model(tmp_path: Path) -> None:
     epochs = [{"epoch": 0, "loss": 1.5, "accuracy": 0.5}, {"epoch": 1, "loss": 0.25, "accuracy": 0.75}]
     steps = [{"epoch": e, "step": s, "loss": 1.0} for e in range(2) for s in range(2)]
-    model = _model(course_=SimpleNamespace(epochs=epochs, steps=steps))
+    model = _model(history_=SimpleNamespace(epochs=epochs, steps=steps))
     text = training_report(model, folder(tmp_path), tmp_path / "m.html", logs=tmp_path / "run").read_text()
     assert "<tr><td>2</td><td>0.2500</td><td>75.00</td></tr>" in text and "accuracy, %" in text
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"loss.png", "accuracy.png"}

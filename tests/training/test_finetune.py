@@ -13,8 +13,10 @@ from mgcap.data.augmentation import augment
 from mgcap.data.folders import open_folder
 from mgcap.data.stream import to_tensor
 from mgcap.errors import DataError, MgcapError
+from mgcap.runtime import Runtime
 from mgcap.training.distributed import open_fabric
 from mgcap.training.finetune import Finetuner
+from mgcap.training.setup import TrainingSet
 from tests.conftest import TINY
 
 TARGETS = [0, 1, 2, 0, 1, 2]
@@ -29,10 +31,13 @@ def _model(**changes: Any) -> MGCAP:
     return MGCAP(MGCAPConfig(**{**config, "channels": 6, "num_classes": 3, **changes}))
 
 
-def _tuner(model: MGCAP, recipe: Finetune, folder: Path | None = None, **more: Any) -> Finetuner:
+def _tuner(
+    model: MGCAP, recipe: Finetune, folder: Path | None = None, seed: int = 0, validation: Any = ()
+) -> Finetuner:
     fabric = open_fabric(torch.device("cpu"))
-    weights = recipe.weights_of("abc", TARGETS)
-    return Finetuner(model, recipe, list(IMAGES), TARGETS, weights, fabric, folder=folder, **more)
+    data = TrainingSet(list(IMAGES), TARGETS, "abc")
+    runtime = Runtime(seed=seed, cache=False)
+    return Finetuner(model, recipe, data, fabric, runtime=runtime, folder=folder, validation=TrainingSet(*validation))
 
 
 def test_an_epoch_is_what_plain_torch_does() -> None:
@@ -41,7 +46,7 @@ def test_an_epoch_is_what_plain_torch_does() -> None:
     model = _model(field_of_view=0.9)
     plain = copy.deepcopy(model).eval()
     plain.config = plain.config.replace(field_of_view=1.0)
-    course = _tuner(model, recipe, seed=7).run()
+    history = _tuner(model, recipe, seed=7).run()
     groups = [
         {"params": [p for p in plain.parameters() if p is not plain.head.weight]},
         {"params": [plain.head.weight], "lr": 0.05 * 7, "weight_decay": 5e-4 / 7},  # 6 channels and the corner
@@ -55,7 +60,7 @@ def test_an_epoch_is_what_plain_torch_does() -> None:
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    assert [row["loss"] for row in course.steps] == pytest.approx(losses, rel=1e-4)
+    assert [row["loss"] for row in history.steps] == pytest.approx(losses, rel=1e-4)
     expected = dict(plain.named_parameters())
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter, expected[name].detach(), rtol=1e-3, atol=1e-5)
@@ -65,8 +70,8 @@ def test_it_learns_and_leaves_frozen_layers_alone() -> None:
     model = _model()
     before = copy.deepcopy(model)
     recipe = Finetune(epochs=40, batch=6, lr=3e-3, optimiser="adam", schedule="constant", train_from="conv4")
-    course = _tuner(model, recipe).run()
-    assert course.epochs[-1]["loss"] < 0.7 * course.epochs[0]["loss"]
+    history = _tuner(model, recipe).run()
+    assert history.epochs[-1]["loss"] < 0.7 * history.epochs[0]["loss"]
     for (name, p), (_, q) in zip(model.named_parameters(), before.named_parameters(), strict=True):
         number = int(name.split(".")[3]) if name.startswith("backbones") else 99
         assert torch.equal(p, q) == (number < 8), name
@@ -103,7 +108,7 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path: Path, more: dict[st
     step = halted._step
 
     def fail(*arguments: Any) -> None:
-        if len(halted.course.steps) == 5:  # in the middle of the second epoch
+        if len(halted.history.steps) == 5:  # in the middle of the second epoch
             raise KilledError
         step(*arguments)
 
@@ -113,9 +118,9 @@ def test_a_killed_run_goes_on_with_the_same_losses(tmp_path: Path, more: dict[st
     again = _model()
     tuner = _tuner(again, recipe, tmp_path / "halted", **watched)
     tuner.resume()
-    assert (tuner.course.epoch, tuner.course.step) == (1, 2)
-    course = tuner.run()
-    assert course.steps == whole.steps and course.epochs == whole.epochs
+    assert (tuner.history.epoch, tuner.history.step) == (1, 2)
+    history = tuner.run()
+    assert history.steps == whole.steps and history.epochs == whole.epochs
     for p, q in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(p, q)
     steps = (tmp_path / "halted" / "steps.csv").read_text()
@@ -139,13 +144,13 @@ def test_the_probabilities_at_the_end_are_those_of_the_best_weights() -> None:
     tuner = _tuner(model, recipe, validation=(list(IMAGES), TARGETS))
     with torch.no_grad():
         expected = model.eval()(IMAGES).double().softmax(1)
-    tuner.course.best = 2.0  # nothing gets better than this
+    tuner.history.best = 2.0  # nothing gets better than this
     tuner.best = [p.detach().clone() for p in tuner.parameters]
     tuner.run()
     assert torch.allclose(tuner.validation_probabilities(), expected, atol=1e-5)
 
 
-def test_kept_views_give_the_same_course() -> None:
+def test_kept_views_give_the_same_history() -> None:
     """One copy is the image itself, so without augmentation nothing changes but the rounding of what is kept."""
     recipe = Finetune(epochs=2, batch=3, train_from="conv3", horizontal_flip=False, lr=0.01)
     sampled = _tuner(_model(), recipe).run()
@@ -162,8 +167,8 @@ def test_early_stopping_takes_the_best_weights() -> None:
         model.head.weight.copy_(100 * torch.stack([descriptors[k] - descriptors.mean(0) for k in range(3)]))
     tuner = _tuner(model, recipe, validation=(list(IMAGES), TARGETS))
     before = tuner.validate()
-    course = tuner.run()
-    assert before[1] == 1.0 and course.epoch == course.best_epoch + 2 == 2
+    history = tuner.run()
+    assert before[1] == 1.0 and history.epoch == history.best_epoch + 2 == 2
     assert tuner.validate() == pytest.approx(before, rel=1e-5)
 
 
@@ -227,8 +232,8 @@ def test_a_checkpoint_belongs_to_its_run(scenes: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a run with other images"):
         SceneClassifier(**_options()).fit(folder.paths[1:], folder.labels[1:], folder=tmp_path, resume=True)
     again = SceneClassifier(**_options()).fit(folder.paths, folder.labels, folder=tmp_path, resume=True)
-    assert again.course_ is not None and first.course_ is not None
-    assert again.course_.steps == first.course_.steps
+    assert again.history_ is not None and first.history_ is not None
+    assert again.history_.steps == first.history_.steps
     assert torch.equal(again.model_.head.weight, first.model_.head.weight)
     with pytest.raises(MgcapError, match="no layer 'conv9'"):
         SceneClassifier(**_options(train_from="conv9")).fit(folder.paths, folder.labels)
@@ -247,5 +252,5 @@ def test_mixed_images_are_learnt_with_mixed_labels() -> None:
     labels = 0.9 * (share * labels + (1 - share) * labels[others]) + 0.1 / 3
     images = share[..., None, None] * IMAGES + (1 - share[..., None, None]) * IMAGES[others]
     expected = -(labels * plain(images).log_softmax(1)).sum(1).mean()
-    course = tuner.run()
-    assert course.steps[0]["loss"] == pytest.approx(expected.item(), rel=1e-4)
+    history = tuner.run()
+    assert history.steps[0]["loss"] == pytest.approx(expected.item(), rel=1e-4)

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
 
 from mgcap.errors import DataError
 from mgcap.training.softmax import rotate, solve_head
@@ -91,3 +92,52 @@ def test_rows_that_are_not_finite_are_refused(count: int, length: int, value: fl
     rows[7, 3] = value
     with pytest.raises(DataError, match="not finite"):
         solve_head(rows, targets, 4)
+
+
+def _weighted_problem(count: int, length: int) -> tuple[torch.Tensor, list[int], list[float], float]:
+    """Rows, targets and weights, and the weighted variance of the rows."""
+    rows, targets = _problem(count, length)
+    weights = np.random.default_rng(1).uniform(0.2, 5, count)
+    centred = rows.numpy() - np.average(rows.numpy(), axis=0, weights=weights)
+    return rows, targets, weights.tolist(), float(np.average((centred**2).sum(1), weights=weights))
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40)])
+@pytest.mark.parametrize("strength", [1e-1, 1e-3])
+def test_weighted_images_as_in_scikit_learn(count: int, length: int, strength: float) -> None:
+    rows, targets, weights, variance = _weighted_problem(count, length)
+    head = solve_head(rows, targets, 4, (strength,), weights=weights)
+    reference = LogisticRegression(C=1 / (strength * variance * sum(weights)), tol=1e-10, max_iter=10000)
+    reference.fit(rows.numpy(), targets, sample_weight=weights)
+    largest = np.abs(reference.coef_).max()
+    np.testing.assert_allclose(head.weight.numpy(), reference.coef_, atol=2e-3 * largest)
+    plain = solve_head(rows, targets, 4, (strength,))
+    assert np.abs(plain.weight.numpy() - reference.coef_).max() > 0.02 * largest
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40)])
+def test_integer_weights_are_repeated_images(count: int, length: int) -> None:
+    rows, targets = _problem(count, length)
+    times = np.random.default_rng(2).integers(1, 5, count)
+    head = solve_head(rows, targets, 4, (1e-3,), weights=times.tolist())
+    order = np.repeat(np.arange(count), times)
+    repeated = solve_head(rows[order], [targets[i] for i in order], 4, (1e-3,))
+    assert torch.allclose(head.weight, repeated.weight, atol=1e-4 * repeated.weight.abs().max().item())
+    assert torch.allclose(head.bias, repeated.bias, atol=1e-4 * repeated.weight.abs().max().item())
+    scaled = solve_head(rows, targets, 4, (1e-3,), weights=(0.1 * times).tolist())
+    assert torch.allclose(scaled.weight, head.weight, atol=1e-4 * head.weight.abs().max().item())
+
+
+def test_cross_validation_knows_the_weights() -> None:
+    """Folds, heads and held-out losses by scikit-learn alone."""
+    rows, targets, weights, variance = _weighted_problem(60, 20)
+    x, y, w = rows.numpy(), np.array(targets), np.array(weights)
+    head = solve_head(rows, targets, 4, (1e-1, 1e-3), folds=3, seed=5, weights=weights)
+    for strength in (1e-1, 1e-3):
+        held_out, right = np.zeros(60), np.zeros(60)
+        for train, test in StratifiedKFold(3, shuffle=True, random_state=5).split(x, y):
+            reference = LogisticRegression(C=1 / (strength * variance * w[train].sum()), tol=1e-10, max_iter=10000)
+            p = reference.fit(x[train], y[train], sample_weight=w[train]).predict_proba(x[test])
+            held_out[test], right[test] = -np.log(p[np.arange(len(test)), y[test]]), p.argmax(1) == y[test]
+        assert head.cv_loss[strength] == pytest.approx(np.average(held_out, weights=w), rel=1e-3)
+        assert head.cv_accuracy[strength] == pytest.approx(np.average(right, weights=w), abs=1e-6)

@@ -33,7 +33,7 @@ def train(
     """
     optimiser = torch.optim.SGD(groups, momentum=MOMENTUM, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * -(-images // batch))
-    course = []
+    history = []
     for epoch in range(epochs):
         order = torch.randperm(images).tolist()
         total = np.zeros(2)
@@ -45,5 +45,5 @@ def train(
             optimiser.step()
             schedule.step()
             total += np.array([float(first.detach()), float(second.detach())]) * len(some)
-        course.append((float(total[0]) / images, float(total[1]) / images))
-    return course
+        history.append((float(total[0]) / images, float(total[1]) / images))
+    return history

@@ -1,4 +1,4 @@
-"""What every command shares: words on standard error, progress bars, and errors in one sentence."""
+"""What every command shares: words on standard error, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import os
 import re
 import signal
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
@@ -21,69 +19,15 @@ from typer.core import TyperCommand
 
 from mgcap.descriptions import FINETUNE, MODEL
 from mgcap.errors import DataError, MgcapError, did_you_mean
-from mgcap.runtime import Progress
+from mgcap.progress_bars import bars as bars
+from mgcap.progress_bars import words as words
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-words = Console(stderr=True, highlight=False, soft_wrap=True)
 data = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
-
-
-class Bars(Progress):
-    """Progress bars with an ETA on standard error; plain lines where that is not a terminal."""
-
-    shown = True
-
-    @contextmanager
-    def __call__(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show one step."""
-        if not self.shown:
-            yield lambda count: None
-            return
-        if not words.is_terminal:
-            start = last = time.monotonic()
-            done = found = 0
-
-            def step(count: int) -> None:
-                nonlocal last, done, found
-                done += count
-                now = time.monotonic()
-                if now - start < 1:
-                    found = done  # what was there before says nothing about the time to go
-                if now - last >= 15 and total:
-                    last = now
-                    left = (now - start) / (done - found) * (total - done)
-                    words.print(f"{title}: {done} of {total}, about {left:.0f} s to go")
-
-            yield step
-            words.print(f"{title}: done in {time.monotonic() - start:.1f} s")
-            return
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-        )
-        with RichProgress(*columns, console=words) as bars:
-            task = bars.add_task(title, total=total)
-            yield lambda count: bars.advance(task, count)
-            bars.update(task, total=total or 1, completed=total or 1)
-
-    def say(self, line: str) -> None:
-        """Print a line on standard error."""
-        if self.shown:
-            words.print(line, markup=False)
-
-
-bars = Bars()
 
 
 def quiet_unless_first() -> None:

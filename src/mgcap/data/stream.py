@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mgcap.data.images import read_image
+from mgcap.data.samples import Samples, as_samples
 from mgcap.errors import DataError, ImageError
 
 #: A file, or an array: uint8, float in [0, 1] or bool, ``[H, W]``, ``[H, W, 3]`` or (tensors) ``[3, H, W]``.
@@ -93,7 +94,7 @@ def image_batches(
     Args:
         items: Images.
         batch: The most images at once; a batch ends early where the size changes.
-        on_error: Is told of each image that cannot be read; it is passed over.
+        on_error: Is told of each image that cannot be read; it is skipped.
         workers: Threads that decode.
         order: Indices of the items to read; all by default.
     """
@@ -130,11 +131,13 @@ def _stacked(images: Sequence[Tensor]) -> Tensor:
 
 
 def check_items(items: Any) -> Sequence[Item]:
-    """Accept a list of files or arrays, or one array of images; refuse a single image given by mistake."""
+    """Accept a list of files or arrays, one array of images, or a dataset; refuse a single image given by mistake."""
     if isinstance(items, str | Path):
         raise DataError("give a list of images, not a single path")
+    if isinstance(items, dict):
+        raise DataError("give a list of samples, not a single one")
     try:
-        items = items if hasattr(items, "__len__") else list(items)
+        items = as_samples(items) or (items if hasattr(items, "__len__") else list(items))
         count = len(items)
     except TypeError as error:
         raise DataError(f"give a list of images, not {type(items).__name__}") from error
@@ -147,8 +150,12 @@ def check_items(items: Any) -> Sequence[Item]:
 def check_training(items: Sequence[Item]) -> None:
     """Refuse training images before anything is computed: an array that is no image, or files of which none is.
 
-    Files that cannot be read are passed over later, so only the first that can be read is decoded here.
+    Files that cannot be read are skipped later, so only the first that can be read is decoded here; so is the first
+    sample of a dataset.
     """
+    if isinstance(items, Samples):
+        to_tensor(items[0])
+        return
     readable = False
     reason: ImageError | None = None
     for index, item in enumerate(items):

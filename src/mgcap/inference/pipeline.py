@@ -108,7 +108,7 @@ def stream_features(
 
     def compute(views: Iterable[Piece]) -> Iterator[Piece]:
         for piece in views:
-            features = network(piece.features.flatten(0, 1), piece.granularity)
+            features = network(piece.features.flatten(0, 1), piece.granularity).to(model.mean.dtype)
             yield piece._replace(features=features.reshape(*piece.features.shape[:2], *features.shape[1:]))
 
     if engine is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mgcap.backbones.pretrained import Weights, is_stock, load_weights, load_weights_file
+from mgcap.backbones.pretrained import Weights, is_stock, load_weights, load_weights_file, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.data.synthetic import calibration_scenes
 from mgcap.errors import BundleError, MgcapError
@@ -70,6 +70,51 @@ def prepare_engine(model: MGCAP, runtime: Runtime, calibration: Calibration | di
             raise MgcapError(f"the engine '{name}' cannot run {model.config.backbone}: {error}") from error
         progress.say(f"the engine '{name}' cannot run {model.config.backbone}, so torch does it ({error})")
         return engines.open_engine("torch", networks, size, views, progress)
+
+
+def open_loaded_engine(model: MGCAP, runtime: Runtime, int8: dict[str, torch.Tensor]) -> Engine:
+    """The engine of a loaded model: int8 if it was trained so and the same versions are here.
+
+    Args:
+        model: With its weights.
+        runtime: Says which engine.
+        int8: Constants of the int8 engine that it was trained with, if any.
+    """
+    say = runtime.progress.say
+    try:
+        engine = prepare_engine(model, runtime, int8 or None)
+    except MgcapError as error:
+        if runtime.engine != "auto" or str(error) != MISFIT:
+            raise
+        say(f"{error}; fp32 is used")
+        engine = prepare_engine(model, runtime, None)
+    if int8 and engine.name != "openvino" and runtime.engine == "auto":
+        say("this model was trained with int8 features; fp32 is used here, which may differ a little")
+    return engine
+
+
+def reopen_engine(engine: Engine, model: MGCAP, runtime: Runtime) -> Engine:
+    """An engine like another one, for the weights that a model has now.
+
+    The int8 constants of the other one were found for other weights; new ones are found on drawn scenes.
+
+    Raises:
+        MgcapError: If there are no weights, or the engine cannot be used where they are.
+    """
+    if model.head.weight.is_meta:
+        raise MgcapError("the model's weights are on the device 'meta', which holds no numbers; load some first")
+    runtime.progress.say("the model's weights were changed or moved, so its engine is opened again")
+    views = partial(calibration_views, model, calibration_scenes()) if engine.name == "openvino" else None
+    return prepare_engine(model, runtime, views)
+
+
+def backbone_record(model: MGCAP, source: str) -> dict[str, Any]:
+    """What a model file says of the backbone's weights; ``source`` is where they come from, if they are not stock."""
+    name = model.config.backbone
+    hashes = {state_hash(backbone.state_dict()) for backbone in model.backbones}
+    if len(hashes) == 1 and is_stock(name, stock := hashes.pop()):
+        return {"name": name, "stock": True, "sha256": stock, "source": "imagenet"}
+    return {"name": name, "stock": False, "sha256": "", "source": source}
 
 
 def open_cache(runtime: Runtime) -> FeatureCache:

@@ -36,7 +36,7 @@ def training_report(
         command: How to repeat it.
     """
     config = model.model_.config.model_dump(mode="json")
-    images, history = model.provenance_["images"], model.course_
+    images, history = model.provenance_["images"], model.history_
     charts, tables = [], []
     if summary is not None:
         method = f"MG-CAP here, {'fine-tuned' if history else 'frozen'}, one split: {in_words(config)}"

@@ -29,6 +29,10 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+#: How to get what fine-tuning needs.
+INSTALL = "pip install 'mgcap[finetune]'"
+
+
 def rank() -> int:
     """The number of this process among them; 0 writes the files."""
     return int(os.environ.get("RANK", "0"))
@@ -50,7 +54,7 @@ def open_fabric(device: torch.device, precision: str = "32", loggers: Sequence[L
     try:
         from lightning_fabric import Fabric  # takes more than a second to load
     except ImportError as error:
-        raise MgcapError("fine-tuning needs lightning-fabric: pip install 'mgcap[finetune]'") from error
+        raise MgcapError(f"fine-tuning needs lightning-fabric: {INSTALL}") from error
     if precision == "bf16" and device.type == "cpu" and not bf16_works():
         raise MgcapError("bf16 does not work on this processor; use precision=32")
     world = processes()

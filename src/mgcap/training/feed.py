@@ -62,16 +62,18 @@ class Feed:
         """
         if self.keeper is None:
             return
-        everything = [*self.items, *others]
-        items = own_part(everything)
-        with progress("Views through the frozen layers", self.recipe.copies * len(items)) as step:
-            self.keeper.fill(items, step)
+        everything = (self.items, others)
+        own = [own_part(items) for items in everything]
+        with progress("Views through the frozen layers", self.recipe.copies * sum(map(len, own))) as step:
+            for items in own:
+                self.keeper.fill(items, step)
         if processes() == 1:
             return
         wait_for_all()
         self.keeper.refresh()
         with progress("Views of other processes", None):
-            self.keeper.fill(everything)  # all there already, if processes share a disk
+            for items in everything:
+                self.keeper.fill(items)  # all there already, if processes share a disk
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[list[int], Views]]:
         """Batches of an epoch from a step on: the numbers of their images, and what this process sees of its own."""

@@ -18,18 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mgcap.data.stream import Item
 from mgcap.inference.engines.torch import keep_freed_memory
 from mgcap.inference.pipeline import prefetch
+from mgcap.inference.preparation import open_cache
 from mgcap.model import MGCAP
-from mgcap.persistence.cache import FeatureCache
 from mgcap.persistence.files import write_rows
-from mgcap.runtime import Progress, silent
+from mgcap.runtime import Runtime
 from mgcap.training.checkpoint import FILE, optimiser_tensors, read_checkpoint, restore_optimiser, write_checkpoint
 from mgcap.training.distributed import Exchange, own_part, rank, total
 from mgcap.training.feed import Feed
 from mgcap.training.gradient_cache import Choice, Trunk, Views, choose_chunk, gradient_step, logits_of
 from mgcap.training.recipe import Finetune
+from mgcap.training.setup import TrainingSet
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 @dataclass
-class Course:
+class History:
     """How far a run has come; what a checkpoint keeps besides tensors."""
 
     epoch: int = 0  #: epochs that are complete
@@ -60,73 +60,74 @@ class Finetuner:
     Args:
         model: With the head of the first stage, on its device.
         recipe: How.
-        items: Training images that can be read.
-        targets: Their classes by number.
-        weights: The weight of each class in the loss.
-        validation: Images to watch and their classes.
+        data: Training images that can be read.
         fabric: Launched.
-        seed: Of order and augmentation.
+        validation: Images to watch.
+        runtime: Its seed is that of order and augmentation; its cache keeps what the frozen layers give.
         folder: Takes checkpoint and logs; None keeps none.
-        cache: Keeps what the frozen layers give, if copies are wanted.
         notes: Stand in the checkpoint for whoever resumes it.
-        progress: Where to report.
     """
 
     def __init__(
         self,
         model: MGCAP,
         recipe: Finetune,
-        items: Sequence[Item],
-        targets: Sequence[int],
-        weights: Tensor,
+        data: TrainingSet,
         fabric: Fabric,
         *,
-        validation: tuple[Sequence[Item], Sequence[int]] = ((), ()),
-        seed: int = 0,
+        validation: TrainingSet | None = None,
+        runtime: Runtime | None = None,
         folder: Path | None = None,
-        cache: FeatureCache | None = None,
         notes: dict[str, Any] | None = None,
-        progress: Progress = silent,
     ) -> None:
-        self.model, self.recipe, self.fabric, self.seed = model, recipe, fabric, seed
-        self.items, self.targets, self.validation = items, torch.as_tensor(targets), validation
-        self.folder, self.notes, self.progress = folder, notes or {}, progress
+        runtime = runtime or Runtime()
+        self.model, self.recipe, self.fabric = model, recipe, fabric
+        self.seed, self.progress = runtime.seed, runtime.progress
+        self.items, self.targets = data.items, torch.as_tensor(data.targets)
+        self.validation = validation or TrainingSet()
+        self.folder, self.notes = folder, notes or {}
         self.device = model.mean.device
         keep_freed_memory()
-        self.weights = weights.to(self.device)
+        self.weights = recipe.weights_of(data.classes, data.targets).to(self.device)
         self.trunk = Trunk.of(model, recipe.train_from)
+        self._choose_parameters()
+        self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
+        cache = open_cache(runtime) if recipe.copies else None
+        self.feed = Feed(model, self.trunk, recipe, data.items, self.seed, cache, fabric.autocast)
+        self.history = History()
+        self._saved = time.monotonic()
+
+    def _choose_parameters(self) -> None:
+        """What is trained, with its optimiser, and copies of it where some are wanted."""
+        model, recipe = self.model, self.recipe
         model.eval().requires_grad_(False)  # batch norms keep the statistics they came with
         for part in (*self.trunk.trained, model.reduction, model.head):
             part.requires_grad_(True)
         self.names = [name for name, p in model.named_parameters() if p.requires_grad]
         self.parameters: list[nn.Parameter] = [p for p in model.parameters() if p.requires_grad]
         self.optimiser = recipe.make_optimiser(self.parameters, model.head.weight, model.side)
-        self.exchange = Exchange(fabric, self.parameters)
+        self.exchange = Exchange(self.fabric, self.parameters)
         self.start = [p.detach().clone() for p in self.parameters] if recipe.blend else None
         self.average = [p.detach().clone() for p in self.parameters] if recipe.ema else None
         self.best: list[Tensor] | None = None
-        self.chunk = recipe.chunk or choose_chunk(model, self.trunk)
-        self.feed = Feed(model, self.trunk, recipe, items, seed, cache, fabric.autocast)
-        self.course = Course()
-        self._saved = time.monotonic()
 
     @property
     def checkpoint(self) -> Path | None:
         """The file that a killed run goes on from."""
         return self.folder / FILE if self.folder else None
 
-    def run(self) -> Course:
+    def run(self) -> History:
         """Train until the end; the model then has the best weights on validation images, or those of the end."""
-        course, recipe = self.course, self.recipe
-        self.feed.fill(self.validation[0], self.progress)
+        history, recipe = self.history, self.recipe
+        self.feed.fill(self.validation.items, self.progress)
         batches = -(-len(self.items) // recipe.batch)
-        if len(self.validation[0]) and self.best is None:
+        if len(self.validation) and self.best is None:
             loss, accuracy = self._watch()
             self.progress.say(f"before: {100 * accuracy:.2f} % on validation images (loss {loss:.4f})")
-        while not course.stopped(recipe):
-            with self.progress(f"Epoch {course.epoch + 1} of {recipe.epochs}", batches) as advance:
-                advance(course.step)
-                with closing(prefetch(self.feed.batches(course.epoch, course.step))) as upcoming:
+        while not history.stopped(recipe):
+            with self.progress(f"Epoch {history.epoch + 1} of {recipe.epochs}", batches) as advance:
+                advance(history.step)
+                with closing(prefetch(self.feed.batches(history.epoch, history.step))) as upcoming:
                     for batch, views in upcoming:
                         self._step(batch, views, batches)
                         advance(1)
@@ -135,18 +136,18 @@ class Finetuner:
             self._finish_epoch()
         self._install(self.best or self.result())
         self.model.requires_grad_(False)
-        return course
+        return history
 
     # one step
 
     def _step(self, batch: list[int], views: Views, batches: int) -> None:
-        course, recipe = self.course, self.recipe
-        lr = recipe.rate(course.epoch + course.step / batches)
+        history, recipe = self.history, self.recipe
+        lr = recipe.rate(history.epoch + history.step / batches)
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["scale"]
         own = list(own_part(batch))
         targets = self.targets[own].to(self.device)
-        mixed = self.feed.partners(own, course.epoch) if recipe.mixup else None
+        mixed = self.feed.partners(own, history.epoch) if recipe.mixup else None
         whole = self.weights[self.targets[batch].to(self.device)].sum()  # all processes divide by the same
         metrics = torch.zeros(2, dtype=torch.float64, device=self.device)
         self.optimiser.zero_grad(set_to_none=True)
@@ -167,16 +168,16 @@ class Finetuner:
             with torch.no_grad():
                 torch._foreach_lerp_(self.average, list(self.parameters), 1 - recipe.ema)
         loss_value, right = total(metrics).tolist()
-        course.steps.append(
-            {"epoch": course.epoch, "step": course.step, "lr": lr, "loss": loss_value, "accuracy": right / len(batch)}
+        history.steps.append(
+            {"epoch": history.epoch, "step": history.step, "lr": lr, "loss": loss_value, "accuracy": right / len(batch)}
         )
-        course.step += 1
-        self.fabric.log_dict({"loss": loss_value, "lr": lr}, course.epoch * batches + course.step)
+        history.step += 1
+        self.fabric.log_dict({"loss": loss_value, "lr": lr}, history.epoch * batches + history.step)
 
     def _choice(self) -> Choice:
         """Which views this step looks at, the same in every process."""
         recipe, all_views = self.recipe, Choice.everything(self.model)
-        rng = np.random.default_rng([self.seed, self.course.epoch, self.course.step, 2])
+        rng = np.random.default_rng([self.seed, self.history.epoch, self.history.step, 2])
         granularities = rng.permutation(all_views.granularities)[: recipe.granularities_a_step]
         rotations = rng.permutation(all_views.rotations)[: recipe.rotations_a_step]
         return Choice(sorted(granularities.tolist()), sorted(rotations.tolist()))
@@ -195,29 +196,29 @@ class Finetuner:
     # after an epoch
 
     def _finish_epoch(self) -> None:
-        course = self.course
-        own = [row for row in course.steps if row["epoch"] == course.epoch]
+        history = self.history
+        own = [row for row in history.steps if row["epoch"] == history.epoch]
         row: Row = {
-            "epoch": course.epoch,
+            "epoch": history.epoch,
             "loss": float(np.mean([r["loss"] for r in own])),
             "accuracy": float(np.mean([r["accuracy"] for r in own])),
         }
-        course.epoch, course.step = course.epoch + 1, 0
-        line = f"epoch {course.epoch}: loss {row['loss']:.4f}, accuracy {100 * row['accuracy']:.2f} % while training"
-        if len(self.validation[0]):
+        history.epoch, history.step = history.epoch + 1, 0
+        line = f"epoch {history.epoch}: loss {row['loss']:.4f}, accuracy {100 * row['accuracy']:.2f} % while training"
+        if len(self.validation):
             row["validation_loss"], row["validation_accuracy"] = self._watch()
             line += f", {100 * row['validation_accuracy']:.2f} % on validation images"
             line += f" (loss {row['validation_loss']:.4f})"
-        course.epochs.append(row)
-        self.fabric.log_dict({f"epoch/{name}": value for name, value in row.items() if name != "epoch"}, course.epoch)
+        history.epochs.append(row)
+        self.fabric.log_dict({f"epoch/{name}": value for name, value in row.items() if name != "epoch"}, history.epoch)
         self.progress.say(line)
         self.save()
 
     def _watch(self) -> tuple[float, float]:
         """Look at the validation images and keep the weights if they are the best so far."""
         loss, accuracy = self.validate()
-        if accuracy - 1e-6 * loss > self.course.best:  # the loss decides between equal accuracies
-            self.course.best, self.course.best_epoch = accuracy - 1e-6 * loss, self.course.epoch
+        if accuracy - 1e-6 * loss > self.history.best:  # the loss decides between equal accuracies
+            self.history.best, self.history.best_epoch = accuracy - 1e-6 * loss, self.history.epoch
             self.best = [p.detach().clone() for p in self.result()]
         return loss, accuracy
 
@@ -235,13 +236,13 @@ class Finetuner:
         trained = self._install(self.result())
         probabilities = self.validation_probabilities()
         self._install(trained)
-        targets = torch.as_tensor(self.validation[1])
+        targets = torch.as_tensor(self.validation.targets)
         loss = F.nll_loss(probabilities.clamp_min(1e-30).log(), targets)
         return float(loss), float((probabilities.argmax(1) == targets).double().mean())
 
     def validation_probabilities(self) -> Tensor:
         """Probabilities ``[n, K]`` of the validation images by the model as it is, on the CPU."""
-        items = self.validation[0]
+        items = self.validation.items
         found = torch.zeros(len(items), self.model.config.num_classes, dtype=torch.float64)
         places = own_part(range(len(items)))
         for start in range(0, len(places), self.recipe.batch):
@@ -270,9 +271,9 @@ class Finetuner:
             for kind, values in kinds.items():
                 tensors |= {f"{kind}.{name}": value for name, value in zip(self.names, values or (), strict=False)}
             tensors |= {f"fixed.{name}": buffer for name, buffer in self.model.reduction.named_buffers()}
-            write_checkpoint(self.checkpoint, tensors, {**self.notes, "course": self.course.__dict__})
-            write_rows(self.folder / "steps.csv", self.course.steps)
-            write_rows(self.folder / "epochs.csv", self.course.epochs)
+            write_checkpoint(self.checkpoint, tensors, {**self.notes, "history": self.history.__dict__})
+            write_rows(self.folder / "steps.csv", self.history.steps)
+            write_rows(self.folder / "epochs.csv", self.history.epochs)
 
     def resume(self) -> None:
         """Take up the run that the checkpoint belongs to."""
@@ -285,4 +286,4 @@ class Finetuner:
         for kind in ("start", "average", "best"):
             if f"{kind}.{self.names[0]}" in tensors:
                 setattr(self, kind, [tensors[f"{kind}.{name}"].to(self.device) for name in self.names])
-        self.course = Course(**values["course"])
+        self.history = History(**values["history" if "history" in values else "course"])  # its former name

@@ -1,10 +1,15 @@
-"""How models are trained, whatever their configuration and their images."""
+"""What training needs to know: how, and on which images."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
+from mgcap.data.samples import part_of
+from mgcap.data.stream import Item
+from mgcap.errors import MgcapError
 from mgcap.runtime import Runtime
 from mgcap.training.recipe import Finetune
 from mgcap.training.softmax import LAMBDAS
@@ -34,3 +39,42 @@ class Setup:
     def strengths(self) -> tuple[float, ...]:
         """Values of lambda to try."""
         return LAMBDAS if self.regularisation == "auto" else (float(self.regularisation),)
+
+    def check(self) -> None:
+        """See that every value is possible.
+
+        Raises:
+            MgcapError: With one sentence about the first that is not.
+        """
+        if self.descriptor not in DESCRIPTORS:
+            raise MgcapError(f"descriptor: '{self.descriptor}' is unknown; allowed are {', '.join(DESCRIPTORS)}")
+        if not isinstance(self.runtime.seed, Integral):
+            raise MgcapError(f"seed: must be a whole number, not {self.runtime.seed!r}")
+        strength = self.regularisation
+        if strength != "auto" and not (isinstance(strength, int | float) and 0 < strength < float("inf")):
+            raise MgcapError(f"regularisation: must be 'auto' or a positive number, not {strength!r}")
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Images and their classes by number.
+
+    Attributes:
+        items: Images.
+        targets: The class of each.
+        classes: Names of the classes.
+        weights: What each image counts in the exact head; all the same without.
+    """
+
+    items: Sequence[Item] = ()
+    targets: Sequence[int] = ()
+    classes: Sequence[str] = ()
+    weights: Sequence[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def part(self, members: Sequence[int]) -> TrainingSet:
+        """Some of the images."""
+        weights = None if self.weights is None else [self.weights[i] for i in members]
+        return TrainingSet(part_of(self.items, members), [self.targets[i] for i in members], self.classes, weights)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mgcap.data.samples import part_of
 from mgcap.data.stream import Item, OnError
 from mgcap.inference.descriptors import cached_descriptors, large_rows
 from mgcap.inference.extraction import Extractor, Step
@@ -28,7 +29,7 @@ def shared_descriptors(
         The first process has the descriptors; the others have None.
     """
     own = own_part(range(len(items)))
-    found = extractor.fill([items[i] for i in own], lambda k, error: on_error(own[k], error), on_step)
+    found = extractor.fill(part_of(items, own), lambda k, error: on_error(own[k], error), on_step)
     rows = cached_descriptors(extractor, [key for key in found if key])
     readable = torch.zeros(len(items), dtype=torch.int64)
     readable[[i for i, key in zip(own, found, strict=True) if key]] = 1

@@ -3,15 +3,16 @@ r"""A linear softmax head solved to convergence.
 .. math:: \min_{W,b}\; \frac1n\sum_i \ell(W^\top x_i + b,\, y_i) + \frac{\lambda v}2\lVert W\rVert^2,
           \qquad v = \frac1n\sum_i\lVert x_i-\bar x\rVert^2
 
-so that lambda means the same whatever the scale of the descriptors. The bias is free, so the descriptors may be
-centred. The optimal W lies in their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual,
-when there are fewer images than features; features x features otherwise) the problem is rotated, without any
-approximation, into at most min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a
-diagonal matrix (Boehning, 1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
+so that lambda means the same whatever the scale of the descriptors. Where images have weights, these means are
+weighted ones: an image of weight two counts as two. The bias is free, so the descriptors may be centred. The optimal W
+lies in their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual, when there are fewer
+images than features; features x features otherwise) the problem is rotated, without any approximation, into at most
+min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a diagonal matrix (Boehning,
+1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
 
-The rotation knows no labels and changes no solution, so one serves every split of a set of images. The folds of a
-cross-validation and the head itself are problems on the same coordinates and are solved side by side: a matrix product
-with six times as many columns costs much less than six products.
+The rotation knows neither labels nor weights and changes no solution, so one serves every split of a set of images. The
+folds of a cross-validation and the head itself are problems on the same coordinates and are solved side by side: a
+matrix product with six times as many columns costs much less than six products.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _solve(
         z: Coordinates ``[n, r]``.
         y: Targets ``[n]``.
         shares: ``[n, P]``: the weight of each image in each problem, zero where it is left out.
-        variances: Diagonal of z^T z.
+        variances: Mean square of each coordinate.
         strength: Lambda times v.
         start: Weights to begin with, ``[r + 1, P, K]``, the bias last.
         tolerance: Largest entry of the preconditioned gradient.
@@ -117,7 +118,7 @@ def _solve(
     logits = (z @ start[:-1].flatten(1)).view(-1, problems, classes) + start[-1]
     p = logits.softmax(-1)
     curvature = ((p * (1 - p)) * shares.unsqueeze(-1)).sum(0).clamp_min(LEAST_CURVATURE)
-    scales = ((variances / len(z)).view(-1, 1, 1) * curvature + strength).rsqrt()
+    scales = (variances.view(-1, 1, 1) * curvature + strength).rsqrt()
     scales = torch.cat((scales, curvature.rsqrt().unsqueeze(0)))
     scaled = (start / scales).requires_grad_()
     optimiser = torch.optim.LBFGS(
@@ -161,12 +162,16 @@ class HeadSolver:
         descriptors: ``[n, d]``, in memory or mapped from disk.
         targets: Class indices.
         classes: How many classes there are.
+        weights: What each image counts, a positive number; all the same without.
     """
 
-    def __init__(self, descriptors: Tensor, targets: Sequence[int], classes: int) -> None:
+    def __init__(
+        self, descriptors: Tensor, targets: Sequence[int], classes: int, weights: Sequence[float] | None = None
+    ) -> None:
         self.descriptors = descriptors
         self.targets = torch.as_tensor(list(targets))
         self.classes = classes
+        self.weights = None if weights is None else torch.as_tensor(list(weights), dtype=descriptors.dtype)
         self.rotated = rotate(descriptors)
 
     def solve(
@@ -184,40 +189,47 @@ class HeadSolver:
             folds: Folds of the cross-validation, fewer where a class has fewer images.
             seed: Seed of the folds.
         """
-        z, y = self.rotated.coordinates, self.targets
-        if members is not None:
-            chosen = torch.as_tensor(list(members))
-            z, y = z[chosen], y[chosen]
-        count = len(y)
-        centre = z.mean(0)
-        v = max(float((z - centre).square().sum()) / count, torch.finfo(z.dtype).tiny)
-        path = sorted(strengths, reverse=True)  # from strong to weak, each solution starts the next
-        smallest = int(torch.bincount(y, minlength=self.classes).min())
-        parts: list[tuple[Tensor, Tensor]] = []
-        if len(path) > 1 and smallest >= 2:
-            chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
-            parts = [(torch.as_tensor(a), torch.as_tensor(b)) for a, b in chooser.split(z, y)]
-        elif len(path) > 1:
-            path = [DEFAULT_LAMBDA]
-        shares = torch.full((count, len(parts) + 1), 1 / count, dtype=z.dtype)  # the last problem is the head itself
+        chosen = torch.arange(len(self.targets)) if members is None else torch.as_tensor(list(members))
+        z, y = self.rotated.coordinates[chosen], self.targets[chosen]
+        w = torch.ones(len(y), dtype=z.dtype) if self.weights is None else self.weights[chosen]
+        share = w / w.sum()
+        v = max(float(((z - share @ z).square().sum(1) * share).sum()), torch.finfo(z.dtype).tiny)
+        path, parts = self._plan(y, strengths, folds, seed)
+        shares = torch.stack([share] * (len(parts) + 1), dim=1)  # the last problem is the head itself
         for fold, (train, test) in enumerate(parts):
-            shares[train, fold], shares[test, fold] = 1 / len(train), 0
-        variances = self.rotated.variances * (count / len(self.targets))
+            shares[train, fold], shares[test, fold] = w[train] / w[train].sum(), 0
+        variances = self.rotated.variances / len(self.targets)
+        if self.weights is not None:
+            variances = share @ z.square()
         weights = torch.zeros(z.shape[1] + 1, len(parts) + 1, self.classes, dtype=z.dtype)
         found: dict[float, Tensor] = {}
         held_out: dict[float, Tensor] = {}
         for strength in path:
             weights = found[strength] = _solve(z, y, shares, variances, strength * v, weights, FOLD_TOLERANCE)
-            logits = torch.empty(count, self.classes, dtype=z.dtype)
+            logits = torch.empty(len(y), self.classes, dtype=z.dtype)
             for fold, (_, test) in enumerate(parts):
                 logits[test] = z[test] @ weights[:-1, fold] + weights[-1, fold]
             held_out[strength] = logits
-        losses = {s: float(F.cross_entropy(logits, y)) for s, logits in held_out.items()} if parts else {}
-        accuracies = {s: float((held_out[s].argmax(1) == y).double().mean()) for s in losses}
+        tried = held_out if parts else {}
+        losses = {s: float(F.cross_entropy(logits, y, reduction="none") @ share) for s, logits in tried.items()}
+        accuracies = {s: float(w[logits.argmax(1) == y].sum() / w.sum()) for s, logits in tried.items()}
         best = min(losses, key=lambda s: losses[s]) if losses else path[0]
         start = found[best][:, -1:]
         final = _solve(z, y, shares[:, -1:], variances, best * v, start, FINAL_TOLERANCE)[:, 0]
         return Solution(final, best, losses, accuracies, held_out[best] if parts else None)
+
+    def _plan(
+        self, y: Tensor, strengths: Sequence[float], folds: int, seed: int
+    ) -> tuple[list[float], list[tuple[Tensor, Tensor]]]:
+        """Strengths from strong to weak, for each solution starts the next, and train and test parts of the folds."""
+        path = sorted(strengths, reverse=True)
+        smallest = int(torch.bincount(y, minlength=self.classes).min())
+        if len(path) == 1:
+            return path, []
+        if smallest < 2:
+            return [DEFAULT_LAMBDA], []
+        chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
+        return path, [(torch.as_tensor(a), torch.as_tensor(b)) for a, b in chooser.split(y, y)]
 
     def logits(self, solution: Solution, members: Sequence[int]) -> Tensor:
         """Logits of some of the images."""
@@ -250,7 +262,8 @@ def solve_head(
     strengths: Sequence[float] = LAMBDAS,
     folds: int = 5,
     seed: int = 0,
+    weights: Sequence[float] | None = None,
 ) -> LinearHead:
     """Fit one head on all of the images, see :meth:`HeadSolver.solve`."""
-    solver = HeadSolver(descriptors, targets, classes)
+    solver = HeadSolver(descriptors, targets, classes, weights)
     return solver.head(solver.solve(None, strengths, folds, seed))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,11 +22,11 @@ from mgcap.inference.universal import UniversalDescriptor, universal_for
 from mgcap.model import MGCAP
 from mgcap.persistence.cache import content_key
 from mgcap.training.checkpoint import FILE, read_checkpoint
-from mgcap.training.distributed import open_fabric, processes, rank, share
-from mgcap.training.finetune import Course, Finetuner
+from mgcap.training.distributed import INSTALL, open_fabric, processes, rank, share
+from mgcap.training.finetune import Finetuner, History
 from mgcap.training.gradient_cache import Trunk
 from mgcap.training.recipe import Finetune
-from mgcap.training.setup import Setup
+from mgcap.training.setup import Setup, TrainingSet
 from mgcap.training.sgd_head import train_head
 from mgcap.training.shared import shared_descriptors
 from mgcap.training.softmax import HeadSolver
@@ -38,30 +37,17 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class TrainingSet:
-    """Images and their classes by number."""
-
-    items: Sequence[Item]
-    targets: Sequence[int]
-    classes: Sequence[str]
-
-    def part(self, members: Sequence[int]) -> TrainingSet:
-        """Some of the images."""
-        return TrainingSet([self.items[i] for i in members], [self.targets[i] for i in members], self.classes)
-
-
-@dataclass
 class Outcome:
     """What training found besides the model itself."""
 
     kept: list[int]  #: images that could be read
     skipped: list[tuple[int, ImageError]]
-    engine: Engine
+    engine: Engine | None = None
     universal: UniversalDescriptor | None = None  #: whose axes were taken
     regularisation: float | None = None
     cv_accuracy: float | None = None
     held_out: Tensor | None = None  #: probabilities of images that were held out
-    course: Course | None = None
+    history: History | None = None
     temperature: float | None = None  #: by which the head was cooled
 
 
@@ -109,28 +95,26 @@ def frozen_stage(setup: Setup, model: MGCAP, data: TrainingSet) -> Outcome:
     skipped += [
         (i, ImageError(f"{items[i]}: another process could not read it")) for i in range(len(items)) if i not in told
     ]
-    targets = [data.targets[i] for i in kept]
-    lost = sorted(set(range(len(data.classes))) - set(targets))
+    learnt = data.part(kept)
+    lost = sorted(set(range(len(data.classes))) - set(learnt.targets))
     if lost:
         raise DataError(f"no image of class '{data.classes[lost[0]]}' could be read: {skipped[0][1]}")
     outcome = Outcome(kept, skipped, engine, universal)
     if rows is not None:
-        _solve_head(setup, model, rows, targets, data.classes, outcome)
+        _solve_head(setup, model, rows, learnt, outcome)
     share([model.head.weight, model.head.bias])
     return outcome
 
 
-def _solve_head(
-    setup: Setup, model: MGCAP, rows: Tensor, targets: list[int], classes: Sequence[str], outcome: Outcome
-) -> None:
+def _solve_head(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outcome: Outcome) -> None:
     recipe, seed, progress = setup.finetune, setup.runtime.seed, setup.runtime.progress
     if recipe is not None and recipe.head == "sgd":
         with progress("Training the head", recipe.head_epochs) as step:
-            weights = recipe.weights_of(classes, targets)
-            weight, bias = train_head(rows, targets, weights, recipe, model.side, seed, step)
+            weights = recipe.weights_of(data.classes, data.targets)
+            weight, bias = train_head(rows, data.targets, weights, recipe, model.side, seed, step)
     else:
         with progress("Solving the head", None):
-            solver = HeadSolver(rows, targets, len(classes))
+            solver = HeadSolver(rows, data.targets, len(data.classes), data.weights)
             solution = solver.solve(None, setup.strengths(), seed=seed)
             head = solver.head(solution)
         weight, bias = head.weight, head.bias
@@ -157,69 +141,80 @@ def both_stages(
     """
     recipe, runtime = setup.finetune, setup.runtime
     assert recipe is not None
+    _check_recipe(recipe, model)
+    notes: dict[str, Any] = {"identity": identity(setup, model, data)}
+    before = _checkpoint_notes(folder, resume, notes["identity"])
+    if resume and before is None:
+        runtime.progress.say("there is no checkpoint yet, so training begins anew")
+    fabric = _open_fabric(model, recipe, folder)
+    watched = _validation_part(data, recipe, runtime.seed)
+    held_out = set(watched)
+    learnt = [i for i in range(len(data)) if i not in held_out]
+    outcome = _first_stage(setup, model, data, learnt, before)
+    watching = data.part(watched)
+    tuner = Finetuner(
+        model,
+        recipe,
+        data.part(outcome.kept),
+        fabric,
+        validation=watching,
+        runtime=runtime,
+        folder=folder,
+        notes=notes | {"kept": outcome.kept, "skipped": [i for i, _ in outcome.skipped]},
+    )
+    if before is None:
+        tuner.save()
+    else:
+        tuner.resume()
+        runtime.progress.say(f"resumed after epoch {tuner.history.epoch}, step {tuner.history.step}")
+    outcome.history = _run(tuner, fabric)
+    if watched:
+        found = tuner.validation_probabilities()
+        outcome.temperature, outcome.held_out = cool(model, found, torch.as_tensor(watching.targets))
+    # the head has learnt fp32 features and int8 would change some labels, so that is for those who ask for it
+    views = (lambda: calibration_views(model, tuner.items, runtime.seed)) if runtime.engine != "auto" else None
+    outcome.engine = prepare_engine(model, runtime, views)
+    return outcome
+
+
+def _check_recipe(recipe: Finetune, model: MGCAP) -> None:
     try:
         Trunk.of(model, recipe.train_from)
     except ValueError as error:
         raise DataError(f"train_from: {error}") from error
     if recipe.granularities_a_step and not model.config.share_granularities:
         raise DataError("granularities_a_step: needs share_granularities=True, one network for all granularities")
-    notes: dict[str, Any] = {"identity": identity(setup, model, data)}
-    before = _checkpoint_notes(folder, resume, notes["identity"])
-    if resume and before is None:
-        runtime.progress.say("there is no checkpoint yet, so training begins anew")
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-    loggers = [TensorBoardLogger(folder, name="tensorboard", version="")] if folder and rank() == 0 else []
+
+def _open_fabric(model: MGCAP, recipe: Finetune, folder: Path | None) -> Fabric:
+    """Fabric with logs in a folder; the model is moved to its device."""
+    try:
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+        loggers = [TensorBoardLogger(folder, name="tensorboard", version="")] if folder and rank() == 0 else []
+    except ImportError as error:
+        raise MgcapError(f"fine-tuning needs lightning-fabric and tensorboardX: {INSTALL}") from error
     fabric = open_fabric(model.mean.device, recipe.precision, loggers)
     model.to(fabric.device)
-    watched = _validation_part(data, recipe, runtime.seed)
-    held_out = set(watched)
-    learnt = [i for i in range(len(data.items)) if i not in held_out]
-    if before is None:
-        first = frozen_stage(setup, model, data.part(learnt))
-        universal = first.universal
-        kept = [learnt[k] for k in first.kept]
-        skipped = [(learnt[k], error) for k, error in first.skipped]
-    else:
-        universal = None
-        kept = before["kept"]
+    return fabric
+
+
+def _first_stage(
+    setup: Setup, model: MGCAP, data: TrainingSet, learnt: Sequence[int], before: dict[str, Any] | None
+) -> Outcome:
+    """What the second stage begins with, by numbers of all images: the frozen stage, or what a checkpoint says."""
+    if before is not None:
         skipped = [(i, ImageError(f"{data.items[i]}: cannot be read")) for i in before["skipped"]]
-    notes |= {"kept": kept, "skipped": [i for i, _ in skipped]}
-    training, watching = data.part(kept), data.part(watched)
-    tuner = Finetuner(
-        model,
-        recipe,
-        training.items,
-        training.targets,
-        recipe.weights_of(data.classes, training.targets),
-        fabric,
-        validation=(watching.items, watching.targets),
-        seed=runtime.seed,
-        folder=folder,
-        cache=open_cache(runtime),
-        notes=notes,
-        progress=runtime.progress,
-    )
-    if before is None:
-        tuner.save()
-    else:
-        tuner.resume()
-        runtime.progress.say(f"going on after epoch {tuner.course.epoch}, step {tuner.course.step}")
-    course = _run(tuner, fabric)
-    temperature, probabilities = None, None
-    if watched:
-        found = tuner.validation_probabilities()
-        temperature, probabilities = cool(model, found, torch.as_tensor(watching.targets))
-    # the head has learnt fp32 features and int8 would change some labels, so that is for those who ask for it
-    views = (lambda: calibration_views(model, training.items, runtime.seed)) if runtime.engine != "auto" else None
-    engine = prepare_engine(model, runtime, views)
-    return Outcome(kept, skipped, engine, universal, held_out=probabilities, course=course, temperature=temperature)
+        return Outcome(before["kept"], skipped)
+    first = frozen_stage(setup, model, data.part(learnt))
+    kept = [learnt[k] for k in first.kept]
+    return Outcome(kept, [(learnt[k], error) for k, error in first.skipped], universal=first.universal)
 
 
-def _run(tuner: Finetuner, fabric: Fabric) -> Course:
+def _run(tuner: Finetuner, fabric: Fabric) -> History:
     """Train; whatever ends it early, say where it can go on."""
     try:
-        course = tuner.run()
+        history = tuner.run()
     except BaseException as error:
         where = f"the checkpoint {tuner.checkpoint}" if tuner.checkpoint and tuner.checkpoint.exists() else ""
         how = f"; add --resume to the same command to go on from {where}" if where else ""
@@ -232,7 +227,7 @@ def _run(tuner: Finetuner, fabric: Fabric) -> Course:
         raise
     for logger in fabric.loggers:
         logger.finalize("success")
-    return course
+    return history
 
 
 def identity(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
@@ -281,9 +276,3 @@ def _readable(item: Item) -> bool:
     except ImageError:
         return False
     return True
-
-
-def percentiles(probabilities: Tensor) -> list[float]:
-    """Percentiles 0 to 100 of the largest probability."""
-    values = np.percentile(probabilities.amax(1).cpu().numpy(), np.arange(101))
-    return [round(float(value), 6) for value in values]

@@ -28,13 +28,18 @@ class Engine(FeatureEngine, Protocol):
     made_from: Stamp  #: the weights that it was made from
 
 
+def is_stale(engine: Engine, model: MGCAP) -> bool:
+    """Whether a model's weights were changed, loaded or moved since an engine was made from them."""
+    return engine.made_from != weight_stamp(model.backbones)
+
+
 def check_current(engine: Engine, model: MGCAP) -> None:
     """See that an engine was made from the weights that a model has now.
 
     Raises:
         MgcapError: If they were changed, loaded or moved since.
     """
-    if engine.made_from != weight_stamp(model.backbones):
+    if is_stale(engine, model):
         raise MgcapError(
             "the model's weights were changed or moved after its engine was prepared; open the engine again"
         )

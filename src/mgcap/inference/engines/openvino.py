@@ -104,7 +104,7 @@ class OpenVinoEngine:
             for backbone in backbones:
                 fingerprint = state_hash(backbone.state_dict())
                 if fingerprint not in distinct:
-                    model = self._prepared(fold_batch_norms(backbone).cpu(), size, calibration, progress)
+                    model = self._prepared(fold_batch_norms(backbone).cpu().float(), size, calibration, progress)
                     compiled = core.compile_model(model, "CPU", options)
                     distinct[fingerprint] = ov.AsyncInferQueue(compiled, min(REQUESTS, threads))
                 self.queues.append(distinct[fingerprint])
@@ -138,7 +138,7 @@ class OpenVinoEngine:
             parts[index] = request.get_output_tensor(0).data.copy()
 
         queue.set_callback(keep)
-        array = views.contiguous().numpy()
+        array = views.float().contiguous().numpy()
         size = request_size(len(array), len(queue))
         for start in range(0, len(array), size):
             queue.start_async({0: array[start : start + size]}, start)
