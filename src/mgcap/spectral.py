@@ -14,15 +14,14 @@ replaced by zero. ``gradient="paper"`` is Eq. 20-25 to the letter, infinities re
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from mgcap.threads import side_by_side
 
 if TYPE_CHECKING:
     from mgcap.config import MGCAPConfig
@@ -45,25 +44,13 @@ def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return values / 2, vectors
 
 
-@cache
-def _one_thread_each(process: int) -> ThreadPoolExecutor:
-    """Threads that compute alone; a child process makes its own."""
-    return ThreadPoolExecutor(os.cpu_count() or 1, "eigh", initializer=lambda: torch.set_num_threads(1))
-
-
 def _eigh_side_by_side(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Decompose each matrix by itself and on one thread, several side by side.
-
-    Two threads on one matrix of this size wait for each other more than they compute: twice as slow on an idle machine,
-    and many times on a busy one. And no matrix then depends on how many others there are.
-    """
+    """Decompose each matrix by itself, so that none depends on how many others there are."""
     shape = matrix.shape
     if shape[-1] > SMALL_SIDE or not matrix.numel():
         return tuple(torch.linalg.eigh(matrix))
     each = matrix.detach().reshape(-1, *shape[-2:]).unbind()
-    pool = _one_thread_each(os.getpid())
-    parts = list(pool.map(torch.linalg.eigh, each) if torch.get_num_threads() > 1 else map(torch.linalg.eigh, each))
-    values, vectors = (torch.stack(own) for own in zip(*parts, strict=True))
+    values, vectors = (torch.stack(own) for own in zip(*side_by_side(torch.linalg.eigh, each), strict=True))
     return values.reshape(shape[:-1]), vectors.reshape(shape)
 
 

@@ -26,7 +26,9 @@ def test_doctor() -> None:
 
 
 def test_every_extra_of_the_project_is_known() -> None:
-    for name, packages in PROJECT["optional-dependencies"].items():
+    extras = PROJECT["optional-dependencies"]
+    assert set(EXTRAS) <= set(extras)  # none that cannot be installed
+    for name, packages in extras.items():
         if name not in ("dev", "docs", "all"):
             wanted = {found[0] for line in packages if (found := re.match(r"[\w.-]+", line))}
             assert wanted <= set(EXTRAS[name].modules), name

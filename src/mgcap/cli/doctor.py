@@ -40,7 +40,7 @@ EXTRAS = {
         "maps of rasters",
         {"pyogrio": "pyogrio", "pyproj": "pyproj", "rasterio": "rasterio", "shapely": "shapely"},
     ),
-    "cluster": Extra("maps on many machines", {"distributed": "distributed"}),
+    "cluster": Extra("maps on many machines", {"dask": "dask", "distributed": "distributed"}),
     "web": Extra(
         "the page and service",
         {
@@ -59,7 +59,7 @@ EXTRAS = {
     ),
     "hf": Extra("backbones named hf:NAME", {"transformers": "transformers"}),
     "timm": Extra("backbones named timm:NAME", {"timm": "timm"}),
-    "tiff": Extra("compressed TIFFs", {"imagecodecs": "imagecodecs"}),
+    "formats": Extra("compressed TIFFs, and PNGs of 16 bits in colour", {"imagecodecs": "imagecodecs"}),
     "keras": Extra("Keras' ResNet-50 file", {"h5py": "h5py"}),
 }
 

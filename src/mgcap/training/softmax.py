@@ -26,6 +26,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
 from mgcap.errors import DataError
+from mgcap.threads import side_by_side
 
 #: Values of lambda that cross-validation tries.
 LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
@@ -39,6 +40,8 @@ LEAST_CURVATURE = 1e-3
 GRAM_COLUMNS = 8192
 #: What is said of descriptors that no head can be made from.
 NOT_FINITE = "the descriptors of some images are not finite, so no head can be made from them"
+#: Coordinates times classes below which a problem takes one thread; and rows of a Gram matrix.
+SMALL, SMALL_GRAM = 1_000_000_000, 4096
 #: Directions with less than this share of the largest variance are rounding.
 RANK_TOLERANCE = 1e-7
 
@@ -85,7 +88,10 @@ def rotate(descriptors: Tensor) -> Rotated:
             gram += centred.T @ centred
     if not bool(gram.sum().isfinite()):  # one number that is not finite spoils its column, and so every product
         raise DataError(NOT_FINITE)
-    values, vectors = torch.linalg.eigh(gram)
+    if len(gram) <= SMALL_GRAM:
+        ((values, vectors),) = side_by_side(torch.linalg.eigh, [gram])
+    else:
+        values, vectors = torch.linalg.eigh(gram)
     keep = values > RANK_TOLERANCE * values[-1].clamp_min(1e-30)
     values, vectors = values[keep], vectors[:, keep].to(descriptors.dtype)
     if dual:
@@ -96,52 +102,52 @@ def rotate(descriptors: Tensor) -> Rotated:
 
 
 def _solve(
-    z: Tensor, y: Tensor, shares: Tensor, variances: Tensor, strength: float, start: Tensor, tolerance: float
+    z: Tensor, y: Tensor, share: Tensor, variances: Tensor, strength: float, start: Tensor, tolerance: float
 ) -> Tensor:
-    """Solve several problems at once.
+    """Solve one problem.
 
     Args:
         z: Coordinates ``[n, r]``.
         y: Targets ``[n]``.
-        shares: ``[n, P]``: the weight of each image in each problem, zero where it is left out.
+        share: The weight of each image; the sum is one.
         variances: Mean square of each coordinate.
         strength: Lambda times v.
-        start: Weights to begin with, ``[r + 1, P, K]``, the bias last.
+        start: Weights to begin with, ``[r + 1, K]``, the bias last.
         tolerance: Largest entry of the preconditioned gradient.
 
     Returns:
         Weights like ``start``.
     """
-    problems, classes = start.shape[1:]
     # The Hessian's diagonal with the mean of p (1 - p) at the start in place of each image's own; in scaled variables
     # it is near the identity.
-    logits = (z @ start[:-1].flatten(1)).view(-1, problems, classes) + start[-1]
-    p = logits.softmax(-1)
-    curvature = ((p * (1 - p)) * shares.unsqueeze(-1)).sum(0).clamp_min(LEAST_CURVATURE)
-    scales = (variances.view(-1, 1, 1) * curvature + strength).rsqrt()
-    scales = torch.cat((scales, curvature.rsqrt().unsqueeze(0)))
-    scaled = (start / scales).requires_grad_()
+    p = (z @ start[:-1] + start[-1]).softmax(1)
+    curvature = (share @ (p * (1 - p))).clamp_min(LEAST_CURVATURE)
+    scales = torch.cat((variances.unsqueeze(1) * curvature + strength, curvature.unsqueeze(0))).rsqrt()
+    scaled = start / scales
+    scaled.grad = torch.empty_like(scaled)
     optimiser = torch.optim.LBFGS(
         [scaled],
         max_iter=1000,
-        history_size=20,
+        history_size=10,
         tolerance_grad=tolerance,
         tolerance_change=1e-13,
         line_search_fn="strong_wolfe",
     )
-    targets = y.repeat_interleave(problems)
+    rows = torch.arange(len(y))
 
-    def loss() -> Tensor:
-        optimiser.zero_grad()
+    @torch.no_grad()
+    def loss() -> float:
         weights = scaled * scales
-        logits = (z @ weights[:-1].flatten(1)).view(-1, problems, classes) + weights[-1]
-        each = F.cross_entropy(logits.flatten(0, 1), targets, reduction="none").view(-1, problems)
-        value = (each * shares).sum() + strength / 2 * weights[:-1].square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        each = (z @ weights[:-1] + weights[-1]).log_softmax(1)
+        value = strength / 2 * weights[:-1].square().sum() - share @ each[rows, y]
+        slope = each.exp_()
+        slope[rows, y] -= 1
+        slope *= share.unsqueeze(1)
+        scaled.grad = torch.cat((z.T @ slope + strength * weights[:-1], slope.sum(0, keepdim=True))).mul_(scales)
+        return float(value)
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return (scaled * scales).detach()
+    return scaled * scales
 
 
 @dataclass(frozen=True)
@@ -195,28 +201,38 @@ class HeadSolver:
         share = w / w.sum()
         v = max(float(((z - share @ z).square().sum(1) * share).sum()), torch.finfo(z.dtype).tiny)
         path, parts = self._plan(y, strengths, folds, seed)
-        shares = torch.stack([share] * (len(parts) + 1), dim=1)  # the last problem is the head itself
-        for fold, (train, test) in enumerate(parts):
-            shares[train, fold], shares[test, fold] = w[train] / w[train].sum(), 0
-        variances = self.rotated.variances / len(self.targets)
-        if self.weights is not None:
-            variances = share @ z.square()
-        weights = torch.zeros(z.shape[1] + 1, len(parts) + 1, self.classes, dtype=z.dtype)
-        found: dict[float, Tensor] = {}
+        variances = share @ z.square()
+        start = torch.zeros(z.shape[1] + 1, self.classes, dtype=z.dtype)
+
+        def follow(fold: int) -> list[Tensor]:
+            """Weights of a fold for each strength, each solution the start of the next."""
+            train = parts[fold][0]
+            own = z[train], y[train], w[train] / w[train].sum(), variances
+            found = [start]
+            for strength in path:
+                found.append(_solve(*own, strength * v, found[-1], FOLD_TOLERANCE))
+            return found[1:]
+
+        def finish(strength: float, start: Tensor) -> Tensor:
+            return _solve(z, y, share, variances, strength * v, start, FINAL_TOLERANCE)
+
+        run = side_by_side if z.numel() * self.classes < SMALL else lambda function, items: list(map(function, items))
+        if not parts:
+            rough = run(lambda s: _solve(z, y, share, variances, s * v, start, FOLD_TOLERANCE), path)
+            (final,) = run(lambda s: finish(s, rough[0]), path)
+            return Solution(final, path[0], {}, {}, None)
+        followed = run(follow, range(len(parts)))
         held_out: dict[float, Tensor] = {}
-        for strength in path:
-            weights = found[strength] = _solve(z, y, shares, variances, strength * v, weights, FOLD_TOLERANCE)
-            logits = torch.empty(len(y), self.classes, dtype=z.dtype)
-            for fold, (_, test) in enumerate(parts):
-                logits[test] = z[test] @ weights[:-1, fold] + weights[-1, fold]
-            held_out[strength] = logits
-        tried = held_out if parts else {}
-        losses = {s: float(F.cross_entropy(logits, y, reduction="none") @ share) for s, logits in tried.items()}
-        accuracies = {s: float(w[logits.argmax(1) == y].sum() / w.sum()) for s, logits in tried.items()}
-        best = min(losses, key=lambda s: losses[s]) if losses else path[0]
-        start = found[best][:, -1:]
-        final = _solve(z, y, shares[:, -1:], variances, best * v, start, FINAL_TOLERANCE)[:, 0]
-        return Solution(final, best, losses, accuracies, held_out[best] if parts else None)
+        for number, strength in enumerate(path):
+            logits = held_out[strength] = torch.empty(len(y), self.classes, dtype=z.dtype)
+            for (_, test), weights in zip(parts, followed, strict=True):
+                logits[test] = z[test] @ weights[number][:-1] + weights[number][-1]
+        losses = {s: float(F.cross_entropy(logits, y, reduction="none") @ share) for s, logits in held_out.items()}
+        accuracies = {s: float(w[logits.argmax(1) == y].sum() / w.sum()) for s, logits in held_out.items()}
+        best = min(losses, key=lambda s: losses[s])
+        mean = torch.stack([weights[path.index(best)] for weights in followed]).mean(0)
+        (final,) = run(lambda s: finish(s, mean), [best])
+        return Solution(final, best, losses, accuracies, held_out[best])
 
     def _plan(
         self, y: Tensor, strengths: Sequence[float], folds: int, seed: int
