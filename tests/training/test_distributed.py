@@ -58,8 +58,9 @@ def test_a_dead_process_ends_the_run_with_a_sentence_and_a_checkpoint(scenes: Pa
     options[options.index("epochs=2")] = "epochs=400"
     process = subprocess.Popen(_launch(*options), stderr=subprocess.PIPE, text=True)
     checkpoint = tmp_path / "m.training" / "checkpoint.safetensors"
+    steps = checkpoint.with_name("steps.csv")
     for _ in range(600):
-        if checkpoint.exists() and (tmp_path / "m.training" / "steps.csv").stat().st_size > 300:
+        if steps.exists() and steps.stat().st_size > 300:  # it is written after the checkpoint
             break
         time.sleep(0.1)
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()

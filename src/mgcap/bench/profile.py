@@ -174,12 +174,12 @@ def peak_int8(repeats: int = 5) -> float | None:
     except MgcapError:
         return None
     from mgcap.inference.engines.openvino import OpenVinoEngine
-    from mgcap.runtime import silent
+    from mgcap.runtime import seeded, silent
 
-    torch.manual_seed(0)
-    layers = [torch.nn.Sequential(torch.nn.Conv2d(512, 512, 3, padding=1), torch.nn.ReLU()) for _ in range(6)]
-    network = torch.nn.Sequential(torch.nn.Conv2d(3, 512, 1), *layers).eval().requires_grad_(False)
-    views = torch.rand(8, 3, 28, 28)
+    with seeded(0):
+        layers = [torch.nn.Sequential(torch.nn.Conv2d(512, 512, 3, padding=1), torch.nn.ReLU()) for _ in range(6)]
+        network = torch.nn.Sequential(torch.nn.Conv2d(3, 512, 1), *layers).eval().requires_grad_(False)
+        views = torch.rand(8, 3, 28, 28)
     engine = OpenVinoEngine([network], 28, lambda: list(views), silent)
     seconds = median_seconds(lambda: engine.features(views, 0), repeats)
     return 8 * 28 * 28 * 6 * 9 * 512.0**2 / seconds
