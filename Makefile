@@ -10,7 +10,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[baselines,cluster,cpu,dev,docs,export,geo,web]"
+	$(BIN)/python -m pip install --quiet --editable ".[baselines,cluster,cpu,dev,docs,export,geo,hf,web]"
 	touch $(READY)
 
 demo: $(READY)

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mgcap.backbones import find_backbone
+from mgcap.backbones import Backbone, find_backbone
+from mgcap.backbones.architecture import MAX_TEXT
+from mgcap.backbones.hub import architecture_of
 from mgcap.head import vector_length
 from mgcap.pooling import RULES
 from mgcap.spectral import LAYERS
@@ -86,6 +88,8 @@ class MGCAPConfig(BaseModel):
     backbone: str = "resnet50-v1"
     layer: str | None = None
     activated: bool = True
+    #: What a backbone ``hf:NAME`` is, as text; found out when the configuration is made, and not to be given by hand.
+    architecture: Annotated[str, Field(max_length=MAX_TEXT)] | None = Field(default=None, repr=False)
     share_granularities: bool = True
 
     # Reduction of channels C -> C'
@@ -128,13 +132,16 @@ class MGCAPConfig(BaseModel):
             values["corners"] = "zero"
         if "channels" not in given and values.get("reduction") == "none":
             values["channels"] = None
+        backbone = str(values.get("backbone", "resnet50-v1"))
+        values["architecture"] = architecture_of(backbone, values.get("architecture"))
         if values.get("layer") is None:
-            values["layer"] = find_backbone(str(values.get("backbone", "resnet50-v1"))).default_layer
+            values["layer"] = find_backbone(backbone, values["architecture"]).default_layer
         return values
 
     @model_validator(mode="after")
     def _check_combinations(self) -> MGCAPConfig:
-        spec = find_backbone(self.backbone)
+        spec = self.record
+        spec.check_size(self.size)
         width = spec.width(str(self.layer))
         side = (self.channels or width or 0) + (self.embedding == "gaussian")
         problems = [
@@ -190,11 +197,15 @@ class MGCAPConfig(BaseModel):
         return MGCAPConfig(**{**self.model_dump(include=self.model_fields_set - self._derived()), **changes})
 
     def _derived(self) -> set[str]:
-        spec = find_backbone(self.backbone)
-        derived = {"layer"} if self.layer == spec.default_layer else set()
+        derived = {"layer"} if self.layer == self.record.default_layer else set()
         if self.signed_root == (self.normalisation == "bilinear"):
             derived.add("signed_root")
         return derived
+
+    @property
+    def record(self) -> Backbone:
+        """What is known of the backbone."""
+        return find_backbone(self.backbone, self.architecture)
 
     @property
     def angles(self) -> tuple[float, ...]:
