@@ -114,6 +114,13 @@ class Architecture(BaseModel):
         return self._whole("patch_size") if self.family.kind == "tokens" else 1
 
     @property
+    def smallest(self) -> int:
+        """The smallest side of images: the last windows must not be larger than the grid."""
+        if self.family.kind != "windows":
+            return 1
+        return self._whole("window_size") * self._whole("patch_size") * 2 ** (len(self._list("depths")) - 1)
+
+    @property
     def prefix(self) -> int:
         """Tokens before those of the patches."""
         return self.family.prefix + int(self.values.get("num_register_tokens") or 0)  # type: ignore[arg-type]
@@ -126,7 +133,7 @@ class Architecture(BaseModel):
         too_large = [key for key, most in _BOUNDS.items() if (self.values.get(key) or 0) > most]  # type: ignore[operator]
         if sum(blocks) > _MAX_BLOCKS or too_large or not all(part > 0 for part in self.std):
             raise ValueError(f"backbone: '{self.name}' has sizes that no network has")
-        if any(width < 1 for width in (*self.layers.values(), self.patch)):
+        if any(width < 1 for width in (*self.layers.values(), self.patch, self.smallest)):
             raise ValueError(f"backbone: '{self.name}' has sizes that no network has")
         return self
 

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mgcap.backbones import BACKBONES, find_backbone
+from mgcap.backbones.architecture import portable_name
 from mgcap.backbones.readers import (
     State,
     one_line,
@@ -85,7 +86,7 @@ def load_weights(name: str, say: Say = lambda line: None) -> Weights:
     if name not in BACKBONES and (fetch := _fetch_of(name)) is not None:
         say(f"Loading {name} ...")
         state = fetch()
-        return Weights(name, state, state_hash(state), name)
+        return Weights(name, state, state_hash(state), portable_name(name))
     published = _published(name)
     pinned, attempts = published.sha256, published.sources
     path = cached_path(name)

@@ -29,6 +29,9 @@ def _bare_network(architecture: Architecture) -> Any:
         network = getattr(library(), family.network)(configuration(architecture.kind, architecture.values))
     except Exception as error:  # whatever transformers thinks of the values
         raise ValueError(f"backbone: transformers cannot build '{architecture.name}': {one_line(error)}") from error
+    for module in network.modules():
+        if hasattr(type(module), "loss_function"):
+            module._loss_function = None  # or whoever lists the attributes is warned that there is none
     for name in ("pooler", "post_layernorm"):
         if getattr(network, name, None) is not None:
             setattr(network, name, nn.Identity())
@@ -39,13 +42,18 @@ def _bare_network(architecture: Architecture) -> Any:
 
 
 class _Network(Tapped):
-    """A network of transformers up to a layer, under the name ``network``."""
+    """A network of transformers up to a layer, under the name ``network``.
+
+    Attributes:
+        attends: Whether it has attention, of which int8 must know.
+    """
 
     def __init__(self, layer: str, activated: bool, *, architecture: Architecture) -> None:
         super().__init__()
         if not activated:
             raise ValueError("activated: networks of transformers give activated features only; use activated=True")
         self.architecture = architecture
+        self.attends = architecture.family.kind != "maps"
         self.network = _bare_network(architecture)
         if layer != "last":
             blocks = self.network.get_submodule(architecture.family.blocks)
@@ -222,6 +230,7 @@ def hf_record(name: str, architecture: str | None = None) -> Backbone:
         found.default_layer,
         mean=found.mean,
         std=found.std,
+        smallest=found.smallest,
         multiple=found.patch,
         fetch=partial(_fetch, found),
     )
