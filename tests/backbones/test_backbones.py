@@ -22,18 +22,18 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-@torch.device("meta")
 def test_parameters_widths_and_sizes(name: str) -> None:
     """On a device without numbers, which is enough for names and shapes."""
-    spec = BACKBONES[name]
-    net = spec.whole_network()
-    assert sum(p.numel() for p in net.parameters()) == PARAMETERS[name]
-    assert spec.default_layer in spec.layers and all(0 < value < 1 for value in (*spec.mean, *spec.std))
-    whole = set(net.state_dict())
-    for layer, width in spec.layers.items():
-        cut = build_backbone(name, layer).eval()
-        assert cut(torch.zeros(1, 3, max(64, spec.smallest), 80)).shape[1] == width
-        assert set(cut.state_dict()) <= whole
+    with torch.device("meta"):
+        spec = BACKBONES[name]
+        net = spec.whole_network()
+        assert sum(p.numel() for p in net.parameters()) == PARAMETERS[name]
+        assert spec.default_layer in spec.layers and all(0 < value < 1 for value in (*spec.mean, *spec.std))
+        whole = set(net.state_dict())
+        for layer, width in spec.layers.items():
+            cut = build_backbone(name, layer).eval()
+            assert cut(torch.zeros(1, 3, max(64, spec.smallest), 80)).shape[1] == width
+            assert set(cut.state_dict()) <= whole
 
 
 @pytest.mark.parametrize("name", BACKBONES)

@@ -118,7 +118,7 @@ class Architecture(BaseModel):
         """The smallest side of images: the last windows must not be larger than the grid."""
         if self.family.kind != "windows":
             return 1
-        return self._whole("window_size") * self._whole("patch_size") * 2 ** (len(self._list("depths")) - 1)
+        return self._whole("window_size") * self._whole("patch_size") << (len(self._list("depths")) - 1)
 
     @property
     def prefix(self) -> int:

@@ -227,7 +227,7 @@ RECORDS = (
         LAYERS,
         "Mixed_6e",
         Published(
-            "Apache-2.0 as far as known (Google, TensorFlow models)",
+            "Apache-2.0 as far as known (Google, 2015)",
             ((_WHEEL, read_inception),),
             "fadb4b050e9864047261ce8082d620d4e0ac2d17e2f97bb1da231d4d9574e43a",
         ),
