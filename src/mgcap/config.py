@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mgcap.backbones import find_backbone
+from mgcap.backbones import Backbone, find_backbone
+from mgcap.backbones.architecture import MAX_TEXT
+from mgcap.backbones.hub import architecture_of
 from mgcap.descriptions import MODEL
 from mgcap.head import vector_length
 from mgcap.pooling import RULES
@@ -89,6 +91,8 @@ class MGCAPConfig(BaseModel):
     backbone: Annotated[str, Field(description=MODEL["backbone"])] = "resnet50-v1"
     layer: Annotated[str | None, Field(description=MODEL["layer"])] = None
     activated: Annotated[bool, Field(description=MODEL["activated"])] = True
+    #: What a backbone ``hf:NAME`` is, as text; found out when the configuration is made, and not to be given by hand.
+    architecture: Annotated[str, Field(max_length=MAX_TEXT)] | None = Field(default=None, repr=False)
     share_granularities: Annotated[bool, Field(description=MODEL["share_granularities"])] = True
 
     # Reduction of channels C -> C'
@@ -133,13 +137,16 @@ class MGCAPConfig(BaseModel):
             values["corners"] = "zero"
         if "channels" not in given and values.get("reduction") == "none":
             values["channels"] = None
+        backbone = str(values.get("backbone", "resnet50-v1"))
+        values["architecture"] = architecture_of(backbone, values.get("architecture"))
         if values.get("layer") is None:
-            values["layer"] = find_backbone(str(values.get("backbone", "resnet50-v1"))).default_layer
+            values["layer"] = find_backbone(backbone, values["architecture"]).default_layer
         return values
 
     @model_validator(mode="after")
     def _check_combinations(self) -> MGCAPConfig:
-        spec = find_backbone(self.backbone)
+        spec = self.record
+        spec.check_size(self.size)
         width = spec.width(str(self.layer))
         side = (self.channels or width or 0) + (self.embedding == "gaussian")
         problems = [
@@ -195,11 +202,15 @@ class MGCAPConfig(BaseModel):
         return MGCAPConfig(**{**self.model_dump(include=self.model_fields_set - self._derived()), **changes})
 
     def _derived(self) -> set[str]:
-        spec = find_backbone(self.backbone)
-        derived = {"layer"} if self.layer == spec.default_layer else set()
+        derived = {"layer"} if self.layer == self.record.default_layer else set()
         if self.signed_root == (self.normalisation == "bilinear"):
             derived.add("signed_root")
         return derived
+
+    @property
+    def record(self) -> Backbone:
+        """What is known of the backbone."""
+        return find_backbone(self.backbone, self.architecture)
 
     @property
     def angles(self) -> tuple[float, ...]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from mgcap.backbones import build_backbone, find_backbone
 from mgcap.config import MGCAPConfig
 from mgcap.errors import WeightsError
 from mgcap.head import vector_length
@@ -74,13 +73,14 @@ class MGCAP(nn.Module):
     def __init__(self, config: MGCAPConfig) -> None:
         super().__init__()
         self.config = config
-        spec = find_backbone(config.backbone)
+        spec = config.record
         streams = 1 if config.share_granularities else len(config.granularities)
-        self.backbones = nn.ModuleList(
-            build_backbone(config.backbone, config.layer, config.activated) for _ in range(streams)
-        ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.register_buffer("mean", torch.tensor(spec.mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(spec.std).view(3, 1, 1), persistent=False)
+        self.backbones = nn.ModuleList(spec.cut(config.layer, config.activated) for _ in range(streams)).to(
+            memory_format=torch.channels_last
+        )  # type: ignore[call-overload]
+        mean, std = spec.input_statistics(self.backbones[0])
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
         width = spec.width(str(config.layer)) or self._measured_width()
         self.reduction = Reduction(config.reduction, width, config.channels)
         self.side = self.reduction.channels + (config.embedding == "gaussian")

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import sys
-import types
-
 import pytest
 import torch
-from torch import nn
 
+from mgcap import MGCAPConfig
 from mgcap.backbones import BACKBONES, build_backbone, find_backbone, split_backbone
 
 #: Parameters of torchvision's models without their classifiers (from the published totals).
@@ -15,6 +12,8 @@ PARAMETERS = {
     "vgg19": 143_667_240 - (25088 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000),
     "alexnet": 61_100_840 - (9216 * 4096 + 4096 + 4096 * 4096 + 4096 + 4096 * 1000 + 1000),
     "googlenet": 6_624_904 - (1024 * 1000 + 1000),
+    "inception_v3": 27_161_264 - 3_326_696 - (2048 * 1000 + 1000),  # without the auxiliary classifier
+    "mobilenet_v2": 3_504_872 - (1280 * 1000 + 1000),
     "resnet18": 11_689_512 - (512 * 1000 + 1000),
     "resnet34": 21_797_672 - (512 * 1000 + 1000),
     "resnet50": 25_557_032 - (2048 * 1000 + 1000),
@@ -24,12 +23,30 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", BACKBONES)
 def test_parameters_widths_and_sizes(name: str) -> None:
-    spec = BACKBONES[name]
-    net = build_backbone(name, list(spec.layers)[-1])
-    assert sum(p.numel() for p in net.parameters()) == PARAMETERS[name]
-    for layer in {next(iter(spec.layers)), spec.default_layer, list(spec.layers)[-1]}:
-        out = build_backbone(name, layer).eval()(torch.zeros(1, 3, 64, 64))
-        assert out.shape[1] == spec.width(layer)
+    """On a device without numbers, which is enough for names and shapes."""
+    with torch.device("meta"):
+        spec = BACKBONES[name]
+        net = spec.whole_network()
+        assert sum(p.numel() for p in net.parameters()) == PARAMETERS[name]
+        assert spec.default_layer in spec.layers and all(0 < value < 1 for value in (*spec.mean, *spec.std))
+        whole = set(net.state_dict())
+        for layer, width in spec.layers.items():
+            cut = build_backbone(name, layer).eval()
+            assert cut(torch.zeros(1, 3, max(64, spec.smallest), 80)).shape[1] == width
+            assert set(cut.state_dict()) <= whole
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+@torch.no_grad()
+def test_split_at_every_step(name: str) -> None:
+    network = BACKBONES[name].whole_network().eval()
+    x = torch.rand(1, 3, max(64, BACKBONES[name].smallest), 80)
+    wanted = network(x)
+    for first, module in network.steps():
+        lower, upper = split_backbone(network, first)
+        assert torch.equal(upper(x), wanted)  # x has gone through all before it
+        assert len(list(lower.parameters())) + len(list(upper.parameters())) == len(list(network.parameters()))
+        x = module(x)
 
 
 def test_the_papers_count() -> None:
@@ -46,6 +63,17 @@ def test_torchvision_names() -> None:
         "layer1.0.downsample.0.weight",
         "layer3.5.bn3.running_var",
         "layer4.2.conv3.weight",
+    } <= names
+    names = set(build_backbone("mobilenet_v2").state_dict())
+    assert {"features.0.1.running_mean", "features.1.conv.2.bias", "features.18.0.weight"} <= names
+    assert {"features.14.conv.0.0.weight"} == {
+        name for name in build_backbone("mobilenet_v2", "features.14.conv.0").state_dict() if ".14.conv.0.0" in name
+    }
+    names = set(build_backbone("inception_v3", "Mixed_7c").state_dict())
+    assert {
+        "Conv2d_1a_3x3.conv.weight",
+        "Mixed_6e.branch7x7dbl_5.bn.bias",
+        "Mixed_7c.branch3x3_2b.conv.weight",
     } <= names
     assert "layer1.0.downsample.1.weight" not in set(build_backbone("resnet18").state_dict())
 
@@ -95,40 +123,6 @@ def test_unknown_names_say_what_is_allowed() -> None:
         build_backbone("vgg16", "conv9")
 
 
-def test_timm_is_lazy_and_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(ValueError, match="pip install timm"):
-        build_backbone("timm:anything")
-
-    class Features(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 20, 3, 2)
-
-        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-            return [self.conv(x)]
-
-    calls = []
-
-    def create_model(name: str, **kwargs: object) -> nn.Module:
-        calls.append((name, kwargs))
-        return Features()
-
-    fake = types.SimpleNamespace(create_model=create_model)
-    monkeypatch.setitem(sys.modules, "timm", fake)
-    assert build_backbone("timm:convnext_tiny", "stage3")(torch.zeros(1, 3, 32, 32)).shape[1] == 20
-    assert calls == [("convnext_tiny", {"pretrained": False, "features_only": True, "out_indices": (2,)})]
-    with pytest.raises(ValueError, match="stage1"):
-        build_backbone("timm:convnext_tiny", "conv5")
-    with pytest.raises(ValueError, match="activated"):
-        build_backbone("timm:convnext_tiny", "stage3", activated=False)
-
-    from mgcap import MGCAP, MGCAPConfig
-
-    model = MGCAP(MGCAPConfig(backbone="timm:convnext_tiny", channels=6, size=32, rotations=1))
-    assert model(torch.rand(1, 3, 32, 32)).shape == (1, 21)
-
-
 @pytest.mark.parametrize(
     "name, first, frozen",
     [("vgg16", "conv5_1", 20), ("alexnet", "conv1", 0), ("resnet50-v1", "stage4", 72), ("resnet18", "stage4.2", 39)],
@@ -162,7 +156,7 @@ def test_googlenet_has_torchvisions_names() -> None:
         build_backbone("googlenet", activated=False)
 
 
-@pytest.mark.parametrize("name", ["timm:", "timm:hf-hub:a/b", "timm:local-dir:/etc", "timm:../a"])
-def test_timm_is_asked_for_models_of_its_own_only(name: str) -> None:
-    with pytest.raises(ValueError, match="letters, digits"):
-        find_backbone(name)
+def test_sizes_that_a_network_cannot_see_are_refused() -> None:
+    with pytest.raises(ValueError, match="inception_v3 takes views of 75 pixels or more, not 64"):
+        MGCAPConfig(backbone="inception_v3", size=64)
+    assert MGCAPConfig(backbone="inception_v3", size=75).layer == "Mixed_6e"

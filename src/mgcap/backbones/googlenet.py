@@ -24,10 +24,17 @@ _BLOCKS = {
 LAYERS = {"conv3": 192, **{name: n[1] + n[3] + n[5] + n[6] for name, n in _BLOCKS.items()}}
 
 
-class _Convolution(nn.Module):
+class ConvNormReLU(nn.Module):
     """Convolution, batch norm and ReLU."""
 
-    def __init__(self, before: int, after: int, kernel: int, stride: int = 1, padding: int = 0) -> None:
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        padding: int | tuple[int, int] = 0,
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(before, after, kernel, stride, padding, bias=False)
         self.bn = nn.BatchNorm2d(after, eps=0.001)
@@ -44,11 +51,11 @@ class _Inception(nn.Module):
 
     def __init__(self, before: int, one: int, less: int, three: int, least: int, five: int, pooled: int) -> None:
         super().__init__()
-        self.branch1 = _Convolution(before, one, 1)
-        self.branch2 = nn.Sequential(_Convolution(before, less, 1), _Convolution(less, three, 3, padding=1))
-        self.branch3 = nn.Sequential(_Convolution(before, least, 1), _Convolution(least, five, 3, padding=1))
+        self.branch1 = ConvNormReLU(before, one, 1)
+        self.branch2 = nn.Sequential(ConvNormReLU(before, less, 1), ConvNormReLU(less, three, 3, padding=1))
+        self.branch3 = nn.Sequential(ConvNormReLU(before, least, 1), ConvNormReLU(least, five, 3, padding=1))
         pool = nn.MaxPool2d(3, 1, 1, ceil_mode=True)
-        self.branch4 = nn.Sequential(pool, _Convolution(before, pooled, 1))
+        self.branch4 = nn.Sequential(pool, ConvNormReLU(before, pooled, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         """The channels of all branches."""
@@ -67,9 +74,9 @@ class GoogLeNet(Tapped):
         super().__init__()
         if not activated:
             raise ValueError("activated: GoogLeNet gives activated features only; use activated=True")
-        self.conv1 = _Convolution(3, 64, 7, 2, 3)
-        self.conv2 = _Convolution(64, 64, 1)
-        self.conv3 = _Convolution(64, 192, 3, padding=1)
+        self.conv1 = ConvNormReLU(3, 64, 7, 2, 3)
+        self.conv2 = ConvNormReLU(64, 64, 1)
+        self.conv3 = ConvNormReLU(64, 192, 3, padding=1)
         self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         self.small_pool = nn.MaxPool2d(2, 2, ceil_mode=True)
         self.blocks = list(_BLOCKS)[: list(LAYERS).index(layer)]

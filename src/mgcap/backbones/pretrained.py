@@ -12,14 +12,14 @@ import mmap
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mgcap.backbones import BACKBONES
+from mgcap.backbones import BACKBONES, find_backbone
+from mgcap.backbones.architecture import portable_name
 from mgcap.backbones.readers import (
     State,
     one_line,
@@ -83,9 +83,13 @@ def load_weights(name: str, say: Say = lambda line: None) -> Weights:
     """ImageNet weights of a backbone, from the cache or else from the first source that answers.
 
     Args:
-        name: A backbone of the registry.
+        name: A backbone of the registry, or of a library that has weights of its own.
         say: Takes a line of progress.
     """
+    if name not in BACKBONES and (fetch := _fetch_of(name)) is not None:
+        say(f"Loading {name} ...")
+        state = fetch()
+        return Weights(name, state, state_hash(state), portable_name(name))
     published = _published(name)
     pinned, attempts = published.sha256, published.sources
     path = cached_path(name)
@@ -144,17 +148,27 @@ def load_weights_file(path: str | Path, name: str) -> Weights:
     return Weights(name, kept, found, path.name)
 
 
-@cache
+def _fetch_of(name: str) -> Callable[[], State] | None:
+    try:
+        return find_backbone(name).fetch
+    except ValueError as error:
+        raise WeightsError(f"no weights are catalogued for '{name}': {error}") from error
+
+
 def _layout(name: str) -> State:
     """The state dict of the whole backbone, without its numbers."""
-    record = BACKBONES[name]
-    with torch.device("meta"):
-        return record.build(list(record.layers)[-1], True).state_dict()
+    record = find_backbone(name)
+    try:
+        with torch.device("meta"):
+            return record.whole_network().state_dict()
+    except (NotImplementedError, RuntimeError, ValueError):  # some networks look at numbers when they are built
+        return record.whole_network().state_dict()
 
 
 def _own_part(state: State, name: str) -> State:
     """What of a state dict belongs to the whole backbone; classifiers and the like are left out."""
-    return {key: tensor for key, tensor in state.items() if key in _layout(name)}
+    own = _layout(name)
+    return {key: tensor for key, tensor in state.items() if key in own}
 
 
 def _from_tensors(name: str, path: Path) -> Weights:

@@ -145,14 +145,15 @@ def read_keras_h5(path: Path) -> State:
         raise WeightsError(f"{path.name} does not hold Keras' ResNet-50: {one_line(error)}") from error
 
 
-def read_torch(path: Path) -> State:
-    """A torchvision state dict; only tensors are admitted."""
+def read_torch(file: Path | io.BytesIO, name: str = "") -> State:
+    """A torchvision state dict; only tensors are admitted. A file in memory has a name for messages."""
+    name = file.name if isinstance(file, Path) else name
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise WeightsError(f"{path.name} is not a state dict of tensors: {one_line(error)}") from error
+        raise WeightsError(f"{name} is not a state dict of tensors: {one_line(error)}") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise WeightsError(f"{path.name} is not a state dict of tensors")
+        raise WeightsError(f"{name} is not a state dict of tensors")
     return dict(state)
 
 

@@ -56,6 +56,10 @@ class Backbone:
         mean: Of RGB in [0, 1], subtracted from images.
         std: Images are divided by it.
         strict: False where layers are not known before the network is built.
+        smallest: The smallest side of images that every layer can see.
+        multiple: Sides of images must be multiples of it, as of a patch.
+        fetch: Gives the state dict of the whole network from the library that the network belongs to.
+        whole: Builds the whole network where that takes more than the last of the layers.
     """
 
     name: str
@@ -67,6 +71,10 @@ class Backbone:
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
     strict: bool = True
+    smallest: int = 1
+    multiple: int = 1
+    fetch: Callable[[], dict[str, Tensor]] | None = None
+    whole: Callable[[], nn.Module] | None = None
 
     def width(self, layer: str) -> int | None:
         """Channels of a layer; raises when there is no such layer."""
@@ -75,3 +83,29 @@ class Backbone:
         if not self.strict:
             return None
         raise ValueError(f"layer: {self.name} has no layer '{layer}'; allowed are {', '.join(self.layers)}")
+
+    def cut(self, layer: str | None = None, activated: bool = True) -> nn.Module:
+        """The network with random weights, up to a layer; raises when there is no such layer."""
+        layer = layer or self.default_layer
+        self.width(layer)
+        return self.build(layer, activated)
+
+    def whole_network(self) -> nn.Module:
+        """The network with random weights and all its layers."""
+        return self.build(list(self.layers)[-1], True) if self.whole is None else self.whole()
+
+    def check_size(self, size: int) -> None:
+        """Raises when views of this side cannot be seen."""
+        if size < self.smallest:
+            raise ValueError(f"size: {self.name} takes views of {self.smallest} pixels or more, not {size}")
+        if size % self.multiple:
+            below = max(size // self.multiple, 1) * self.multiple
+            raise ValueError(
+                f"size: {self.name} takes multiples of {self.multiple} pixels, not {size}; "
+                f"take {below} or {below + self.multiple}"
+            )
+
+    def input_statistics(self, network: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of the input of a network of this record; it may know better than the record."""
+        own = getattr(network, "statistics", None)
+        return (self.mean, self.std) if own is None else own

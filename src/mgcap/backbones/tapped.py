@@ -7,7 +7,11 @@ from typing import Any
 
 from torch import nn
 
-_TORCHVISION_TOPS = ("classifier.", "fc.", "features.", "layer", "aux1.", "aux2.", "inception")
+#: What names begin with that may lie behind the tap: torchvision's, and those of networks of timm and transformers.
+_TOPS = (
+    "classifier.", "fc.", "features.", "layer", "aux1.", "aux2.", "inception", "Conv2d_", "Mixed_", "AuxLogits.",
+    "net.", "network.",
+)  # fmt: skip
 
 
 def _drop_layers_behind_the_tap(
@@ -15,7 +19,7 @@ def _drop_layers_behind_the_tap(
 ) -> None:
     own = {prefix + name for name in module.state_dict()}
     for key in [k for k in state if k.startswith(prefix) and k not in own]:
-        if key[len(prefix) :].startswith(_TORCHVISION_TOPS):
+        if key[len(prefix) :].startswith(_TOPS):
             del state[key]
 
 

@@ -18,9 +18,11 @@ def list_weights() -> None:
 
     Example: mgcap weights list
     """
-    from mgcap.backbones import BACKBONES
+    from mgcap.backbones import BACKBONES, load_entry_points
     from mgcap.backbones.pretrained import is_cached
 
+    for failure in load_entry_points():
+        words.print(failure, markup=False)
     rows = []
     for name, record in BACKBONES.items():
         if record.weights is not None:
@@ -39,10 +41,14 @@ def fetch(
 ) -> None:
     """Fetch weights, check their hash and keep them, so that later commands need no network.
 
+    Names are those of "mgcap weights list"; hf:NAME and timm:NAME are loaded, and kept, by transformers and timm.
+
     Example: mgcap weights fetch resnet50-v1 vgg16 alexnet
     """
+    from mgcap.backbones import BACKBONES
     from mgcap.backbones.pretrained import cached_path, load_weights
 
     for name in names or ["resnet50-v1"]:
         weights = load_weights(name, bars.say)
-        words.print(f"{name}: {cached_path(name)} (sha256 of the tensors {weights.sha256[:16]}..., {weights.source})")
+        place = cached_path(name) if name in BACKBONES else "loaded"
+        words.print(f"{name}: {place} (sha256 of the tensors {weights.sha256[:16]}..., {weights.source})", markup=False)

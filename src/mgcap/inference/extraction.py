@@ -45,6 +45,8 @@ def recipe_of(model: MGCAP, engine: str, variant: Variant, granularity: int, cou
     """Everything that a row depends on."""
     c = variant.config
     values = c.model_dump(mode="json", include=_FIELDS)
+    if c.architecture is not None:
+        values["architecture"] = c.architecture
     return {
         **values,
         "crop": round(model.config.field_of_view * model.config.granularities[granularity], 9),

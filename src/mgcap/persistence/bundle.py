@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mgcap.backbones import UnknownBackbone
 from mgcap.backbones.pretrained import state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError, missing
@@ -154,6 +155,11 @@ def _read_header(path: Path, text: str | None) -> tuple[dict[str, Any], Header, 
         )
     try:
         return header, *checked(upgraded(header))
+    except UnknownBackbone as error:
+        raise BundleError(
+            f"{path} needs a backbone that is not installed; install the package that brings it, or add its file with "
+            f"--add FILE (mgcap.backbones.add_file): {one_line(error)}"
+        ) from error
     except ValueError as error:
         raise BundleError(f"{path} has a header that does not describe a model: {one_line(error)}") from error
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from mgcap.backbones import find_backbone
+from mgcap.backbones.architecture import check_foreign
 from mgcap.config import MGCAPConfig
 from mgcap.data.imagery import Imagery
 
@@ -94,8 +96,12 @@ class Header(_Part):
     def config(self) -> MGCAPConfig:
         """The configuration, whose types must be the right ones as well."""
         given = {name: tuple(v) if isinstance(v, list) else v for name, v in self.configuration.items()}
-        if any(isinstance(v, str) and len(v) > MAX_VALUE for v in given.values()):
+        if any(isinstance(v, str) and len(v) > MAX_VALUE for name, v in given.items() if name != "architecture"):
             raise ValueError("config: a value is too long")
+        name, architecture = given.get("backbone"), given.get("architecture")
+        if isinstance(name, str):
+            check_foreign(name, architecture)  # before anybody is asked what it is
+            find_backbone(name, architecture if isinstance(architecture, str) else None)
         return MGCAPConfig.model_validate(given, strict=True)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
-from mgcap.backbones import build_backbone, find_backbone
 from mgcap.config import MGCAPConfig
 from mgcap.head import vector_length
 
@@ -48,7 +47,7 @@ def fits(config: MGCAPConfig, stock: bool, found: Layout) -> bool:
 
 
 def _expected(config: MGCAPConfig, stock: bool, names: Collection[str]) -> Layout:
-    width = find_backbone(config.backbone).width(str(config.layer))
+    width = config.record.width(str(config.layer))
     layout: Layout = {}
     if not stock:
         state, width = _outline(config, width)
@@ -75,13 +74,16 @@ def _outline(config: MGCAPConfig, width: int | None) -> tuple[Layout, int]:
     try:
         with torch.device("meta"):
             return _looked_at(config, width)
-    except (NotImplementedError, RuntimeError):  # some networks of timm look at numbers when they are built
+    except (NotImplementedError, RuntimeError) as error:
+        if width is not None:
+            raise ValueError(f"{config.backbone} cannot be built") from error
+        # some networks of timm look at numbers when they are built
         return _looked_at(config, width)
 
 
 @torch.no_grad()
 def _looked_at(config: MGCAPConfig, width: int | None) -> tuple[Layout, int]:
-    network: nn.Module = build_backbone(config.backbone, config.layer, config.activated)
+    network: nn.Module = config.record.cut(config.layer, config.activated)
     layout = {name: (_TYPES.get(t.dtype, "?"), tuple(t.shape)) for name, t in network.state_dict().items()}
     return layout, width or int(network.eval()(torch.zeros(1, 3, config.size, config.size)).shape[1])
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mgcap.backbones import find_backbone
+from mgcap.backbones.architecture import parse_architecture, portable_name
 from mgcap.backbones.pretrained import load_weights, state_hash
+from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
@@ -34,9 +35,10 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
     quantisation = getattr(classifier.engine_, "quantisation", {})
     tensors |= {f"{INT8}{key}": constants for key, constants in quantisation.items()}
-    c = model.config
-    spec = find_backbone(c.backbone)
-    preprocessing = {"colour": "RGB in [0, 1]", "mean": spec.mean, "std": spec.std, "size": c.size}
+    c = portable(model.config)
+    backbone["name"] = c.backbone
+    mean, std = (value.flatten().tolist() for value in (model.mean, model.std))
+    preprocessing = {"colour": "RGB in [0, 1]", "mean": mean, "std": std, "size": c.size}
     saved = Bundle(
         config=c,
         classes=tuple(str(name) for name in classifier.classes_),
@@ -48,6 +50,15 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         label_kind=_label_kind(classifier.classes_),
     )
     return saved, preprocessing
+
+
+def portable(config: MGCAPConfig) -> MGCAPConfig:
+    """A configuration without what it says of somebody's folders: a network from a folder keeps the folder's name."""
+    name = portable_name(config.backbone)
+    if name == config.backbone or config.architecture is None:
+        return config
+    renamed = parse_architecture(config.architecture).model_copy(update={"name": name})
+    return config.replace(backbone=name, layer=config.layer, architecture=renamed.text())
 
 
 def _label_kind(classes: Array) -> str:

@@ -51,6 +51,7 @@ class ViewKeeper:
         shared = {
             "kind": "views through frozen layers",
             **config.model_dump(mode="json", include=_FIELDS),
+            **({} if config.architecture is None else {"architecture": config.architecture}),
             "before": recipe.train_from,
             "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
             "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",

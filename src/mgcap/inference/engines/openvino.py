@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,7 +155,8 @@ def request_size(views: int, requests: int) -> int:
 
 def _converted(network: nn.Module, size: int) -> Any:
     ov = quiet_openvino()
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # views have one size, so what depends on it may become constant
         return ov.convert_model(network, example_input=torch.zeros(1, 3, size, size), input=[-1, 3, size, size])
 
 
@@ -205,6 +207,7 @@ def _quantise(network: nn.Module, size: int, views: Sequence[Tensor]) -> Any:
             nncf.Dataset([view.unsqueeze(0).numpy() for view in views]),
             subset_size=len(views),
             preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER if getattr(network, "attends", False) else None,
         )
 
 
