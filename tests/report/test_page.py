@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mgcap.report.page import thumbnail, write_page
+from mgcap.report.page import Page, thumbnail
 
 SUMMARY = {
     "classes": ["<b>", "b", "empty"],
@@ -19,10 +19,9 @@ def _page(tmp_path: Path) -> str:
     Image.fromarray(np.zeros((40, 30, 3), np.uint8)).save(tmp_path / "a.png")
     mistake = {"path": "a.png", "truth": "<b>", "predicted": "b", "probability": 0.75}
     lost = {**mistake, "path": "gone.png"}
-    write_page(
-        tmp_path / "page.html", "A & B", "", "mgcap evaluate x", {}, summary=SUMMARY, wrong=[mistake, mistake, lost],
-        root=tmp_path, tables=[{"title": "t", "columns": ("c",), "rows": [("<script>",)]}],
-    )  # fmt: skip
+    tables = [{"title": "t", "columns": ("c",), "rows": [("<script>",)]}]
+    mistakes = {"summary": SUMMARY, "wrong": [mistake, mistake, lost], "root": tmp_path}
+    Page("A & B", "", "mgcap evaluate x", {}, tables=tables, **mistakes).write(tmp_path / "page.html")
     return (tmp_path / "page.html").read_text()
 
 

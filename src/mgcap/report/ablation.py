@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mgcap.data.folders import SceneFolder
 from mgcap.persistence.files import write_rows
 from mgcap.report.charts import ablation_chart
-from mgcap.report.page import chart, in_words, spread, write_page
+from mgcap.report.page import Page, chart, in_words, spread
 from mgcap.report.published import published_table
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def ablation_report(
     ]
     published = published_table(folder.classes, ratio, own) if own else None
     page = out / "report.html"
-    write_page(
-        page,
+    Page(
         f"Ablations of MG-CAP on {folder.root.name}",
         f"{len(folder)} images of {len(folder.classes)} classes, {len(first['runs'])} runs each",
         command,
@@ -101,5 +100,5 @@ def ablation_report(
         },
         tables=[*shown, *([published] if published else [])],
         charts=[chart(studies[name][0], out / f"{name}.png") for name in tables],
-    )
+    ).write(page)
     return page

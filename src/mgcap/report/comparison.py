@@ -10,7 +10,7 @@ from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split
 from mgcap.persistence.files import write_json, write_rows
 from mgcap.report.charts import cost_chart
-from mgcap.report.page import chart, spread, write_page
+from mgcap.report.page import Page, chart, spread
 from mgcap.report.published import published_table
 
 COLUMNS = ("method", "accuracy, %", "fit, s", "ms/image", "parameters", "memory, MiB", "p")
@@ -62,8 +62,7 @@ def comparison_report(
     own = [{"method": row["title"], "mean": row["mean"], "std": row["std"]} for row in done]
     published = published_table(folder.classes, train / (train + test), own) if own else None
     page = out / "report.html"
-    write_page(
-        page,
+    Page(
         f"Methods compared on {folder.root.name}",
         f"{len(folder.classes)} classes, {train} training and {test} test images, "
         f"{len(splits)} run{'s' * (len(splits) > 1)} on the same splits",
@@ -82,5 +81,5 @@ def comparison_report(
             *([published] if published else []),
         ],
         charts=[chart("accuracy against cost", out / "cost.png")] if done else [],
-    )
+    ).write(page)
     return page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mgcap.report.page import chart, in_words, write_page
+from mgcap.report.page import Page, chart, in_words
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -31,8 +31,7 @@ def demo_report(
         rows = [[mapped.classes[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
         tables = [{"title": "Kitsap County: area of each class", "columns": ["class", "hectares"], "rows": rows}]
         charts = [chart("Kitsap County by the model ucmerced", next(f for f in mapped.files if f.suffix == ".png"))]
-    write_page(
-        page,
+    Page(
         "MG-CAP: a demonstration",
         f"{in_words(config)}; drawn scenes for training and test",
         command,
@@ -44,5 +43,5 @@ def demo_report(
         summary=summary,
         wrong=summary["wrong"],
         root=scenes,
-    )
+    ).write(page)
     return page

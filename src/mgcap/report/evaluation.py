@@ -8,7 +8,7 @@ from typing import Any
 
 from mgcap.data.folders import SceneFolder
 from mgcap.report.charts import ablation_chart
-from mgcap.report.page import chart, in_words, spread, write_page
+from mgcap.report.page import Page, chart, in_words, spread
 from mgcap.report.published import published_table
 
 #: What :mod:`mgcap.evaluation.summary` makes of runs.
@@ -51,8 +51,7 @@ def evaluation_report(
     own = {"method": method, "mean": summary["mean"], "std": summary["std"]}
     published = published_table(summary["classes"], train / (train + test), [own])
     page = out / "report.html"
-    write_page(
-        page,
+    Page(
         f"Accuracy of MG-CAP on {folder.root.name}",
         f"{in_words(config)}; {len(summary['classes'])} classes, {train} training and {test} test images a run; "
         f"engine {summary['engine']}",
@@ -76,7 +75,7 @@ def evaluation_report(
         summary=summary,
         wrong=wrong,
         root=folder.root,
-    )
+    ).write(page)
     return page
 
 
@@ -97,8 +96,7 @@ def few_shot_report(summaries: Mapping[str, Summary], folder: SceneFolder, out: 
     ablation_chart("training images per class", rows, out / "shots.png")
     last = summaries[str(rows[-1]["setting"])]
     page = out / "report.html"
-    write_page(
-        page,
+    Page(
         f"Few-shot accuracy of MG-CAP on {folder.root.name}",
         f"{in_words(last['configuration'])}; {len(last['classes'])} classes, {len(last['runs'])} seeded episodes each",
         command,
@@ -111,7 +109,7 @@ def few_shot_report(summaries: Mapping[str, Summary], folder: SceneFolder, out: 
             }
         ],
         charts=[chart("accuracy by training images per class", out / "shots.png")],
-    )
+    ).write(page)
     return page
 
 
@@ -126,8 +124,7 @@ def model_report(summary: Summary, folder: SceneFolder, out: Path, *, model: str
         command: How to repeat it.
     """
     page = out / "report.html"
-    write_page(
-        page,
+    Page(
         f"{model} on {folder.root.name}",
         f"{in_words(summary['configuration'])}; engine {summary['engine']}",
         command,
@@ -137,5 +134,5 @@ def model_report(summary: Summary, folder: SceneFolder, out: Path, *, model: str
         summary=summary,
         wrong=summary["wrong"],
         root=folder.root,
-    )
+    ).write(page)
     return page

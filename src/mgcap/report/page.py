@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def _shade(confusion: Sequence[Sequence[int]]) -> Any:
 
 
 def _collected(wrong: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mistakes of several runs, each image and answer once, with how often and how sure at most."""
+    """Mistakes of several runs, each image and answer once, with how often and how confident at most."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for item in wrong:
         entry = found.setdefault((item["path"], item["predicted"]), {**item, "times": 0})
@@ -127,25 +128,11 @@ def _collected(wrong: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda item: -float(item["probability"]))
 
 
-def write_page(
-    path: Path,
-    title: str,
-    subtitle: str,
-    command: str,
-    details: Any,
-    *,
-    headline: str = "",
-    headline_note: str = "",
-    tables: Sequence[dict[str, Any]] = (),
-    charts: Sequence[dict[str, str]] = (),
-    summary: Mapping[str, Any] | None = None,
-    wrong: Sequence[dict[str, Any]] = (),
-    root: Path | None = None,
-) -> None:
-    """Write a report.
+@dataclass(frozen=True)
+class Page:
+    """A report.
 
-    Args:
-        path: The HTML file.
+    Attributes:
         title: What was done.
         subtitle: On what.
         command: How to repeat it.
@@ -158,38 +145,57 @@ def write_page(
         wrong: Mistakes with ``path``, ``truth``, ``predicted`` and ``probability``.
         root: The folder that the paths of mistakes lie below.
     """
-    mistakes = _collected(wrong)
-    thumbnails: dict[str, str] = {}
-    for item in mistakes:
-        if root is None or len(thumbnails) >= THUMBNAILS:
-            break
-        if item["path"] not in thumbnails and (picture := thumbnail(root / item["path"])):
-            thumbnails[item["path"]] = picture
-    classes = list(summary["classes"]) if summary else []
-    cells: dict[str, list[dict[str, Any]]] = {}
-    for item in mistakes:
-        key = f"{classes.index(item['truth'])},{classes.index(item['predicted'])}" if classes else ""
-        cells.setdefault(key, []).append(item)
-    confusion = summary["confusion"] if summary else []
-    per_class = sorted(summary["per_class_accuracy"].items(), key=lambda pair: pair[1]) if summary else []
-    html = _environment.get_template(
-        "page.html.j2"
-    ).render(
-        title=title,
-        subtitle=subtitle,
-        command=command,
-        details=json.dumps(details, indent=1),
-        headline=headline,
-        headline_note=headline_note,
-        tables=tables,
-        charts=charts,
-        per_class=[(name, value) for name, value in per_class if value == value],  # not NaN
-        classes=classes,
-        confusion=confusion,
-        shade=_shade(confusion),
-        wrong=cells,
-        thumbnails=thumbnails,
-        hardest=[item for item in mistakes if item["path"] in thumbnails][:HARDEST],
-    )
-    with atomic_path(path) as temporary:
-        temporary.write_text(html, encoding="utf-8")
+
+    title: str
+    subtitle: str
+    command: str
+    details: Any
+    headline: str = ""
+    headline_note: str = ""
+    tables: Sequence[dict[str, Any]] = ()
+    charts: Sequence[dict[str, str]] = ()
+    summary: Mapping[str, Any] | None = None
+    wrong: Sequence[dict[str, Any]] = ()
+    root: Path | None = None
+
+    def write(self, path: Path) -> None:
+        """Write the HTML file."""
+        mistakes = _collected(self.wrong)
+        thumbnails = self._thumbnails(mistakes)
+        classes = list(self.summary["classes"]) if self.summary else []
+        cells: dict[str, list[dict[str, Any]]] = {}
+        for item in mistakes:
+            key = f"{classes.index(item['truth'])},{classes.index(item['predicted'])}" if classes else ""
+            cells.setdefault(key, []).append(item)
+        confusion = self.summary["confusion"] if self.summary else []
+        accuracies = self.summary["per_class_accuracy"].items() if self.summary else ()
+        known = [(name, value) for name, value in accuracies if value == value]  # not NaN
+        html = _environment.get_template("page.html.j2").render(
+            title=self.title,
+            subtitle=self.subtitle,
+            command=self.command,
+            details=json.dumps(self.details, indent=1),
+            headline=self.headline,
+            headline_note=self.headline_note,
+            tables=self.tables,
+            charts=self.charts,
+            per_class=sorted(known, key=lambda pair: pair[1]),
+            classes=classes,
+            confusion=confusion,
+            shade=_shade(confusion),
+            wrong=cells,
+            thumbnails=thumbnails,
+            hardest=[item for item in mistakes if item["path"] in thumbnails][:HARDEST],
+        )
+        with atomic_path(path) as temporary:
+            temporary.write_text(html, encoding="utf-8")
+
+    def _thumbnails(self, mistakes: Sequence[dict[str, Any]]) -> dict[str, str]:
+        """Pictures of mistakes, the first of them, by path."""
+        found: dict[str, str] = {}
+        for item in mistakes:
+            if self.root is None or len(found) >= THUMBNAILS:
+                break
+            if item["path"] not in found and (picture := thumbnail(self.root / item["path"])):
+                found[item["path"]] = picture
+        return found

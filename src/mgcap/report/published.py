@@ -34,7 +34,7 @@ def published_table(classes: Iterable[str], train_ratio: float, own: Iterable[di
         own: Our rows, each with ``method``, ``mean`` and ``std``.
 
     Returns:
-        A table for :func:`mgcap.report.page.write_page`.
+        A table for :class:`mgcap.report.page.Page`.
     """
     dataset = recognise(classes)
     found = published_rows(dataset.key, train_ratio) if dataset else []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mgcap.data.folders import SceneFolder
 from mgcap.evaluation.metrics import wilson_interval
 from mgcap.report.charts import history_charts
-from mgcap.report.page import chart, in_words, write_page
+from mgcap.report.page import Page, chart, in_words
 from mgcap.report.published import published_table
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def training_report(
         columns = [name.replace("_", " ") + (", %" if "accuracy" in name else "") for name in history.epochs[0]]
         rows = [[_figure(*cell) for cell in row.items()] for row in history.epochs]
         tables.append({"title": "Each epoch", "columns": columns, "rows": rows})
-    write_page(
-        page,
+    Page(
         f"MG-CAP {'fine-tuned' if history else 'trained'} on {folder.root.name}",
         f"{in_words(config)}; {config['num_classes']} classes, {images} training images; engine {model.engine_.name}",
         command,
@@ -62,7 +61,7 @@ def training_report(
         summary=summary,
         wrong=summary["wrong"] if summary else (),
         root=folder.root,
-    )
+    ).write(page)
     return page
 
 
