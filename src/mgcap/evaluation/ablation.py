@@ -59,7 +59,7 @@ def ablation_studies(base: MGCAPConfig, names: list[str] | None = None, finetune
     if unknown:
         raise ValueError(f"there is no study '{unknown[0]}'; there are {', '.join(studies)}")
     if GRADIENT in (names or ()) and not finetuned:
-        raise ValueError("the study 'gradient' needs --finetune: a frozen network takes no gradient")
+        raise ValueError("the study 'gradient' needs --finetune: a frozen network has no gradient")
     wanted = names or [name for name in studies if finetuned or name != GRADIENT]
     return {name: study for name, study in studies.items() if name in wanted}
 
