@@ -20,7 +20,7 @@ def test_training_again_keeps_the_former_model(scenes: Path, model: Path) -> Non
     assert "model.previous.mgcap" in done.stderr
     assert model.with_name("model.previous.mgcap").read_bytes() == before
     rows = list(csv.DictReader(model.with_suffix(".split.csv").open()))
-    assert len(rows) == 24 and {row["side"] for row in rows} == {"train", "test"}
+    assert len(rows) == 24 and {row["subset"] for row in rows} == {"train", "test"}
 
 
 def test_bad_folders(tmp_path: Path, scenes: Path) -> None:

@@ -122,8 +122,8 @@ def test_a_site_has_no_place_on_earth(crs: Any, place: bool) -> None:
 @pytest.mark.parametrize(
     ("crs", "reason"),
     [
-        ("EPSG:4978", "no map of the ground"),
-        ("EPSG:5703", "no map of the ground"),
+        ("EPSG:4978", "not a map of the ground"),
+        ("EPSG:5703", "not a map of the ground"),
         ("+proj=longlat +a=3396190 +b=3376200 +no_defs", "does not lead to longitude and latitude"),  # Mars
     ],
 )
@@ -191,7 +191,7 @@ def test_pixels_without_an_area_are_refused(crs: Any, transform: Any) -> None:
         ("EPSG:25832", (2e6, 0, 500_000, 0, -0.1, 5_600_000), "which are no map|not lie on the Earth"),
         ("EPSG:4326", (1, 0, 0, 0, 1, 90), "which are no map"),
         ("EPSG:4326", (360, 0, 0, 0, -0.01, 0), "which are no map|not lie on the Earth"),
-        ("EPSG:4978", (1, 0, 0, 0, -1, 0), r"scene\.tif cannot be mapped: .*no map of the ground"),
+        ("EPSG:4978", (1, 0, 0, 0, -1, 0), r"scene\.tif cannot be mapped: .*not a map of the ground"),
         ("EPSG:4326", (1, 0, 500_000, 0, -1, 0), r"scene\.tif cannot be mapped: .*do not lie on the Earth"),
     ],
 )

@@ -332,7 +332,7 @@ def test_damaged_parts_are_computed_again_and_no_others(half_done: Any, tmp_path
     assert computed == [0, 1, 2, 3, 5]
     assert said[:2] == [
         "resuming: 1 of 6 parts of the map are done",
-        "4 parts of the map are damaged and computed again",
+        "4 parts of the map are damaged and will be computed again",
     ]
 
 

@@ -43,7 +43,7 @@ def _scaled(array: Array, name: str | Path) -> Array:
     low, high = float(values.min()), float(values.max())
     if max(-low, high) > MAX_VALUE:
         extreme = high if high > MAX_VALUE else low
-        raise ImageError(f"{name} has pixels of {extreme:.3g}, as mark missing data; set them to NaN or 0")
+        raise ImageError(f"{name} has pixels of {extreme:.3g}, which marks missing data; set them to NaN or 0")
     if low < 0 and high <= 0:
         raise ImageError(
             f"{name} has no pixel above 0, from {low:.3g} to {high:.3g}; shift its values so that black is 0"

@@ -42,7 +42,7 @@ def _known(wkt: str) -> CRS:
         known = known.sub_crs_list[0] if known.is_compound else known.source_crs
     if known.is_geocentric or known.is_vertical:
         raise RasterError(
-            f"the raster's coordinate system '{known.name}' ({known.type_name}) is no map of the ground; "
+            f"the raster's coordinate system '{known.name}' ({known.type_name}) is not a map of the ground; "
             "warp the raster to a projected one"
         )
     return known  # type: ignore[no-any-return]

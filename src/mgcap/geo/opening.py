@@ -161,7 +161,7 @@ def _check_pixels(dataset: DatasetReader, path: Path) -> None:
         raise RasterError(f"{path} has no bands")
     for dtype in set(dataset.dtypes):
         if dtype not in _DTYPES:
-            raise RasterError(f"{path} has pixels of type {dtype}, which are no picture")
+            raise RasterError(f"{path} has pixels of type {dtype}, which is not an image")
     bands = dataset.count if dataset.interleaving and dataset.interleaving.name.lower() == "pixel" else 1
     height, width = (max(sides) for sides in zip(*dataset.block_shapes, strict=True))
     size = height * width * bands * max(np.dtype(dtype).itemsize for dtype in dataset.dtypes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,7 @@ class MapOptions:
     bands: tuple[int, ...] | None = None
     scale: str = "auto"
     min_valid: float = 0.5
-    chunk: int = CHUNK
+    chunk: int = field(default_factory=lambda: CHUNK)
     max_tiles: int | None = None
     allow_vrt: bool = False
 
@@ -206,7 +206,7 @@ def _tile_pixels(
         if metres is not None and imagery.resolution is not None and max(metres) > COARSEST * imagery.resolution:
             raise RasterError(
                 f"{dataset.name} has pixels of {max(metres):.3g} m, but the model was trained at "
-                f"{imagery.resolution:g} m; take a model of that resolution, or insist by giving --tile"
+                f"{imagery.resolution:g} m; use a model of that resolution, or give --tile to map it all the same"
             )
     else:
         side, unit = parse_tile(tile)
