@@ -116,7 +116,7 @@ def test_unfitted_and_misspelt() -> None:
         SceneDescriptor(**TINY).transform(np.zeros((1, 64, 64, 3), np.uint8))
     with pytest.raises(NotFittedError):
         SceneClassifier(**TINY).predict(np.zeros((1, 64, 64, 3), np.uint8))
-    with pytest.raises(TypeError, match="no parameter 'rotation'; did you mean 'rotations'"):
+    with pytest.raises(TypeError, match=r"no parameter 'rotation' .did you mean 'rotations'"):
         SceneClassifier(rotation=4)
     with pytest.raises(TypeError, match="did you mean 'engine'"):
         SceneClassifier().set_params(engin="torch")

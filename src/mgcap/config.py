@@ -91,8 +91,9 @@ class MGCAPConfig(BaseModel):
     backbone: Annotated[str, Field(description=MODEL["backbone"])] = "resnet50-v1"
     layer: Annotated[str | None, Field(description=MODEL["layer"])] = None
     activated: Annotated[bool, Field(description=MODEL["activated"])] = True
-    #: What a backbone ``hf:NAME`` is, as text; found out when the configuration is made, and not to be given by hand.
-    architecture: Annotated[str, Field(max_length=MAX_TEXT)] | None = Field(default=None, repr=False)
+    architecture: Annotated[
+        Annotated[str, Field(max_length=MAX_TEXT)] | None, Field(description=MODEL["architecture"], repr=False)
+    ] = None
     share_granularities: Annotated[bool, Field(description=MODEL["share_granularities"])] = True
 
     # Reduction of channels C -> C'

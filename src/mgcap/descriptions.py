@@ -16,6 +16,7 @@ MODEL = {
     "backbone": "Network that computes local features, as vgg16, resnet50-v1, timm:NAME or one of your own.",
     "layer": "Layer of the backbone whose output is taken, as stage3; by default the one it is best known for.",
     "activated": "Take the layer's output after its activation (true) or before it (false).",
+    "architecture": "What a backbone hf:NAME is; found out when the configuration is made, not to be given by hand.",
     "share_granularities": "One network for all granularities (true), or one for each (false).",
     "reduction": "How channels are reduced: none, pca (fitted) or learnt (trained with the network).",
     "channels": "Number of channels after the reduction.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ from sklearn.utils import InputTags, Tags, TransformerTags
 
 from mgcap.config import MGCAPConfig
 from mgcap.data.stream import check_items, check_training
-from mgcap.errors import ImageError, MgcapError
+from mgcap.errors import ImageError, MgcapError, did_you_mean
 from mgcap.inference.descriptors import vectors
 from mgcap.inference.engines import Engine, is_stale
 from mgcap.inference.preparation import build_model, prepare_engine, reopen_engine
@@ -82,9 +81,7 @@ class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         known = self._get_param_names()
         for name in names:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean '{close[0]}'?" if close else ""
-                raise ParameterError(f"{type(self).__name__} has no parameter '{name}'{hint}")
+                raise ParameterError(f"{type(self).__name__} has no parameter '{name}'{did_you_mean(name, known)}")
 
     def configuration(self, num_classes: int) -> MGCAPConfig:
         """The configuration for a number of classes."""

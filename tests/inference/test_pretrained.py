@@ -82,11 +82,11 @@ def test_a_saved_model(saved: tuple[SceneClassifier, Path]) -> None:
 def test_what_cannot_be_had_is_said_in_one_sentence(saved: tuple[SceneClassifier, Path]) -> None:
     _, path = saved
     for arguments, values, sentence in (
-        (("compct", 3), {}, "neither a model .* nor the file of one; did you mean 'compact'"),
+        (("compct", 3), {}, "neither a model .* nor the file of one .did you mean 'compact'"),
         (("none.mgcap",), {}, "'none.mgcap' is neither a model"),
         (("compact",), {}, "num_classes: say how many classes"),
         (("compact", 1), {}, "num_classes"),
-        (("compact", 3), {"rotation": 4}, "rotation: .*; did you mean 'rotations'"),
+        (("compact", 3), {"rotation": 4}, "rotation: .* .did you mean 'rotations'"),
         (("compact", 3), {"device": "nonsense"}, "device 'nonsense'"),
         ((path,), {"channels": 4}, "do not fit a model with other values of channels"),
         ((path,), {"rotations": 0}, "rotations"),

@@ -5,7 +5,6 @@ Parameter names are torchvision's, so its state dicts load as they are; what lie
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from mgcap.backbones.tapped import Tapped, split_backbone
 from mgcap.backbones.timm import PREFIX as TIMM
 from mgcap.backbones.timm import timm_record
 from mgcap.backbones.transformers import hf_record
+from mgcap.errors import did_you_mean
 
 __all__ = [
     "BACKBONES",
@@ -109,11 +109,10 @@ def find_backbone(name: str, architecture: str | None = None) -> Backbone:
     failures = load_entry_points() if name not in BACKBONES else ()
     if name in BACKBONES:
         return BACKBONES[name]
-    close = difflib.get_close_matches(name, BACKBONES, n=1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
     trouble = "".join(f"; {failure}" for failure in failures)
     raise UnknownBackbone(
-        f"backbone: '{name}' is unknown{hint}; allowed are {', '.join(BACKBONES)}, hf:NAME and timm:NAME{trouble}"
+        f"backbone: '{name}' is unknown{did_you_mean(name, BACKBONES)}; "
+        f"allowed are {', '.join(BACKBONES)}, hf:NAME and timm:NAME{trouble}"
     )
 
 

@@ -114,7 +114,7 @@ def _test_model(path: Path, scenes: Path, out: Path, options: o.TrainingOptions)
     from mgcap.evaluation.summary import evaluate_model
     from mgcap.report import model_report
 
-    options.run_added()
+    o.run_added(options.add)
     classifier = SceneClassifier.load(path, options.device, options.engine, bars)
     folder = open_folder(scenes, minimum_classes=1)
     summary = evaluate_model(classifier, folder, lambda i, error: bars.say(f"skipped: {error}"))

@@ -51,6 +51,7 @@ def explain(
         int, typer.Option(help="Number of images of --dataset on which to measure deletion and insertion.", min=0)
     ] = 0,
     seed: o.Seed = 0,
+    add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -75,6 +76,7 @@ def explain(
         raise DataError(f"--map takes tsne, pca or none, not '{flat}'{did_you_mean(flat, MAPS)}")
     files = expand(images or [])
     check_writable(out / "images.html")
+    o.run_added(add)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
     command, rows = o.command_line(), []
     if files:

@@ -15,6 +15,7 @@ from mgcap.persistence.shipped import DEFAULT_MODEL
 @guarded
 def export(
     model: o.Model = DEFAULT_MODEL,
+    add: o.Add = None,
     form: Annotated[
         str, typer.Option("--format", help="Format of the file: onnx, openvino or pt2 (torch.export).")
     ] = "onnx",
@@ -47,6 +48,7 @@ def export(
     from mgcap.persistence.export import FORMATS, agreement, export_model, open_exported
 
     target = out or Path(f"{model.stem}{FORMATS.get(form, '')}")
+    o.run_added(add)
     classifier = SceneClassifier.load(model, device="cpu", engine="torch", progress=bars)
     with bars(f"Exporting to {form}", None):
         worst = export_model(classifier, form, check_writable(target), side)

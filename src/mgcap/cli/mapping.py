@@ -73,6 +73,7 @@ def make_map(
             help="Trust these rasters: VRTs, /vsi paths, other formats of GDAL and sidecar files are read.",
         ),
     ] = False,
+    add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -101,6 +102,7 @@ def make_map(
     ]
     if len(set(targets)) < len(targets):
         raise DataError("two rasters have the same name, so their maps would overwrite each other; map them apart")
+    o.run_added(add)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
     if cluster:
         from mgcap.geo.cluster import cluster_workers

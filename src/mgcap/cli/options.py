@@ -7,7 +7,6 @@ options of its fields. What a model value means stands in :mod:`mgcap.descriptio
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import shlex
 import sys
@@ -136,19 +135,10 @@ class ModelOptions:
 
     def config(self) -> MGCAPConfig:
         """The configuration that is meant."""
-        self.run_added()
+        run_added(self.add)
         from mgcap.config import MGCAPConfig
 
         return MGCAPConfig(**{"preset": self.preset, **self.values()})
-
-    def run_added(self) -> None:
-        """Let the user's files register their backbones."""
-        if self.add:
-            registry: Any = importlib.import_module("mgcap.backbones")
-            for path in self.add:
-                if not path.expanduser().is_file():
-                    raise DataError(f"--add: {missing('file', path)}")
-                registry.add_file(path.expanduser())
 
 
 @dataclass(frozen=True)
@@ -205,6 +195,18 @@ class TrainingOptions(ModelOptions):
             return Finetune.model_validate(values)
         except ValidationError as error:
             raise DataError(f"--tune: {config_sentence(error, Finetune.model_fields)}") from error
+
+
+def run_added(files: list[Path] | None) -> None:
+    """Let the user's files register their backbones."""
+    if not files:
+        return
+    from mgcap.backbones import add_file
+
+    for path in files:
+        if not path.expanduser().is_file():
+            raise DataError(f"--add: {missing('file', path)}")
+        add_file(path.expanduser())
 
 
 def command_line() -> str:

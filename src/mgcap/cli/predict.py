@@ -84,6 +84,7 @@ def predict(
             "images, as 0.05."
         ),
     ] = None,
+    add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -100,6 +101,7 @@ def predict(
     if form not in FORMATS:
         raise DataError(f"--format takes table, csv or json, not '{form}'{did_you_mean(form, FORMATS)}")
     files = expand(images)
+    o.run_added(add)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
     threshold = 0.0 if reject is None else classifier.reject_threshold(reject)
     errors: dict[int, ImageError] = {}

@@ -53,6 +53,7 @@ def serve(
         int, typer.Option(help="Number of requests a minute of one client; 0 allows any number.", min=0)
     ] = 0,
     token: Annotated[str | None, typer.Option(hidden=True)] = None,
+    add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
 ) -> None:
@@ -92,6 +93,7 @@ def serve(
         queue=min(queue, max(4, open_files() // 8)),
         rate=rate,
     )
+    o.run_added(add)
     models = load_models(model or [DEFAULT_MODEL], device=device, engine=engine, progress=bars)
     app = create_app(models, settings)
     shown = f"[{host}]" if ":" in host else host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mgcap.config import PRESETS, MGCAPConfig
-from mgcap.errors import MgcapError
+from mgcap.errors import MgcapError, did_you_mean
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import universal_for
 from mgcap.model import MGCAP
@@ -32,8 +31,7 @@ def pretrained_model(
         model = _saved(name, values)
     else:
         known = [*PRESETS, *shipped_models()]
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(name, known)
         raise MgcapError(f"'{name}' is neither a model ({', '.join(known)}) nor the file of one{hint}")
     return model.requires_grad_(True).to(where)
 
@@ -73,8 +71,5 @@ def _checked(configured: Callable[..., MGCAPConfig], values: dict[str, Any]) -> 
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        known = ""
-        if first["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(where, MGCAPConfig.model_fields, n=1)
-            known = f"; did you mean '{close[0]}'?" if close else ""
+        known = did_you_mean(where, MGCAPConfig.model_fields) if first["type"] == "extra_forbidden" else ""
         raise MgcapError(f"{where}: {first['msg']}{known}" if where else str(first["msg"])) from error
