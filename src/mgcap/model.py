@@ -32,7 +32,7 @@ UNFITTED_PCA = (
 class Canonical(NamedTuple):
     """The canonical appearance of each image at each granularity."""
 
-    angles: Tensor  #: ``[B, S]`` in degrees: turned clockwise by it, the image is in its canonical pose
+    angles: Tensor  #: ``[B, S]`` in degrees: rotated clockwise by it, the image is in its canonical pose
     votes: Tensor  #: ``[B, S, R]``: how many entries of the matrix each rotation won
 
 

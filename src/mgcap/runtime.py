@@ -32,7 +32,7 @@ silent = Progress()
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch from a seed within the block; whoever drew some before goes on as if nothing had been."""
+    """Random numbers of torch from a seed within the block; the generator outside is not touched."""
     import torch
 
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

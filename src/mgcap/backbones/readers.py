@@ -167,5 +167,5 @@ def read_safetensors(path: Path) -> State:
 
 
 def one_line(error: Exception) -> str:
-    """The first line of what a library says; some go on for a page."""
+    """The first line of what a library says; some say a whole page."""
     return next(iter(str(error).splitlines()), "")[:200] or type(error).__name__

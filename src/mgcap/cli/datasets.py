@@ -53,16 +53,16 @@ def check(path: o.Data) -> None:
     data.print(f"dataset: {known.title if known else 'none of the catalogue'}")
     problems = differences(known, folder.counts) if known else []
     with bars("Reading every image", len(folder)) as step:
-        marks = content_hashes(folder.paths, lambda: step(1))
+        fingerprints = content_hashes(folder.paths, lambda: step(1))
     duplicates: dict[str, list[int]] = defaultdict(list)
-    for index, mark in enumerate(marks):
-        if mark is None:
+    for index, fingerprint in enumerate(fingerprints):
+        if fingerprint is None:
             try:
                 read_image(folder.paths[index])
             except ImageError as error:
                 problems.append(str(error))
         else:
-            duplicates[mark].append(index)
+            duplicates[fingerprint].append(index)
     notes: list[str] = []
     for twins in duplicates.values():
         if len(twins) > 1:
@@ -70,7 +70,7 @@ def check(path: o.Data) -> None:
             labels = {folder.targets[i] for i in twins}
             target = notes if len(labels) == 1 else problems
             target.append(f"the same picture{'' if len(labels) == 1 else ' in different classes'}: {names}")
-    sizes = Counter(_size(p) for p, mark in zip(folder.paths, marks, strict=True) if mark)
+    sizes = Counter(_size(p) for p, fingerprint in zip(folder.paths, fingerprints, strict=True) if fingerprint)
     data.print("sizes: " + ", ".join(f"{w} x {h} ({n})" for (w, h), n in sizes.most_common(5)))
     low = min(folder.counts.items(), key=lambda item: item[1])
     high = max(folder.counts.items(), key=lambda item: item[1])

@@ -241,8 +241,8 @@ def make_splits(folder: SceneFolder, given: list[Path] | None, part: float | int
     if given:
         return [read_split(file, folder) for file in given]
     with bars("Looking for duplicates", len(folder)) as step:
-        marks = content_hashes(folder.paths, lambda: step(1))
-    return [make_split(folder.targets, part, seed + run, marks, folder.classes) for run in range(runs)]
+        hashes = content_hashes(folder.paths, lambda: step(1))
+    return [make_split(folder.targets, part, seed + run, hashes, folder.classes) for run in range(runs)]
 
 
 def _read_weights(path: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 UNKNOWN = "unknown"
 #: What ``--format`` takes.
 FORMATS = ("table", "csv", "json")
-#: An image whose sides are so many times longer than those of the training images shows more than one scene; one that
+#: An image whose sides are this many times longer than those of the training images shows more than one scene; one that
 #: says where it lies, from the second number on.
 LARGE, LARGE_WITH_PLACE = 4, 2
 

@@ -50,7 +50,7 @@ def comparison_report(
         folder: The images.
         splits: One for each run.
         out: The folder for all files.
-        identity: What marks the comparison.
+        identity: The fingerprint of the comparison.
         command: How to repeat it.
     """
     write_rows(out / "methods.csv", [{key: value for key, value in row.items() if key != "runs"} for row in rows])

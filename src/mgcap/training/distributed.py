@@ -108,7 +108,7 @@ def total(values: Tensor) -> Tensor:
 
 
 def wait_for_all() -> None:
-    """Go on when every process has come here."""
+    """Wait until every process has come here."""
     if processes() > 1:
         with together():
             dist.barrier()

@@ -1,6 +1,6 @@
 """The second stage: backbone, reduction and head together, from the head that the first stage found.
 
-Whatever is random comes from the seed and the number of the epoch, so a run that was killed goes on as if nothing had
+Whatever is random comes from the seed and the number of the epoch, so a run that was killed resumes as if nothing had
 happened, and several processes walk through the same batches, each with its part.
 """
 
@@ -113,7 +113,7 @@ class Finetuner:
 
     @property
     def checkpoint(self) -> Path | None:
-        """The file that a killed run goes on from."""
+        """The file that a killed run resumes from."""
         return self.folder / FILE if self.folder else None
 
     def run(self) -> History:

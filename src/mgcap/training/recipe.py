@@ -66,7 +66,7 @@ class Finetune(BaseModel):
         return self
 
     def rate(self, epoch: float) -> float:
-        """The learning rate of the second stage after so many epochs."""
+        """The learning rate of the second stage after a number of epochs."""
         if self.schedule == "step":
             return self.lr * self.decay ** (int(epoch) // self.decay_epochs)
         if self.schedule == "cosine":

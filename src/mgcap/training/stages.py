@@ -137,7 +137,7 @@ def both_stages(
         model: Is trained in place.
         data: The training images.
         folder: For checkpoint and logs.
-        resume: Go on from the checkpoint in ``folder``, if there is one.
+        resume: Resume from the checkpoint in ``folder``, if there is one.
     """
     recipe, runtime = setup.finetune, setup.runtime
     assert recipe is not None
@@ -212,12 +212,12 @@ def _first_stage(
 
 
 def _run(tuner: Finetuner, fabric: Fabric) -> History:
-    """Train; whatever ends it early, say where it can go on."""
+    """Train; whatever ends it early, say where it can be resumed."""
     try:
         history = tuner.run()
     except BaseException as error:
         where = f"the checkpoint {tuner.checkpoint}" if tuner.checkpoint and tuner.checkpoint.exists() else ""
-        how = f"; add --resume to the same command to go on from {where}" if where else ""
+        how = f"; add --resume to the same command to resume from {where}" if where else ""
         if isinstance(error, MgcapError):
             raise MgcapError(f"{error}{how}") from error
         if isinstance(error, KeyboardInterrupt) and processes() > 1:
@@ -233,15 +233,15 @@ def _run(tuner: Finetuner, fabric: Fabric) -> History:
 def identity(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
     """What must be the same for a run to be resumed."""
     assert setup.finetune is not None
-    marks = hashlib.sha256()
+    fingerprints = hashlib.sha256()
     for item, target in zip(data.items, data.targets, strict=True):
-        marks.update((content_key(item) or b"?") + bytes(str(target), "ascii"))
+        fingerprints.update((content_key(item) or b"?") + bytes(str(target), "ascii"))
     return {
         "configuration": model.config.model_dump(mode="json"),
         "options": setup.finetune.model_dump(mode="json", exclude={"chunk", "checkpoint_minutes"}),
         "weights": str(setup.weights),
         "seed": setup.runtime.seed,
-        "images": marks.hexdigest(),
+        "images": fingerprints.hexdigest(),
     }
 
 
@@ -251,7 +251,7 @@ def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any])
     if path is None or not path.exists():
         return None
     if not resume:
-        raise DataError(f"{folder} holds a run that is not finished; add --resume to go on, or remove {path}")
+        raise DataError(f"{folder} holds a run that is not finished; add --resume to resume it, or remove {path}")
     _, values = read_checkpoint(path)
     changed = [name for name in wanted if values.get("identity", {}).get(name) != wanted[name]]
     if changed:
@@ -265,8 +265,8 @@ def _validation_part(data: TrainingSet, recipe: Finetune, seed: int) -> list[int
     """Images to hold out, of those that can be read."""
     if not recipe.validation:
         return []
-    marks = [content_key(item) for item in data.items]
-    split = make_split(data.targets, 1 - recipe.validation, seed, marks, data.classes)
+    fingerprints = [content_key(item) for item in data.items]
+    split = make_split(data.targets, 1 - recipe.validation, seed, fingerprints, data.classes)
     return [i for i in split.test if _readable(data.items[i])]
 
 
