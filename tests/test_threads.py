@@ -30,3 +30,17 @@ def test_an_error_reaches_the_caller(threads: int) -> None:
 
     with pytest.raises(KeyError):
         side_by_side(fail, [3])
+
+
+def test_other_threads_keep_their_number() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        side_by_side(abs, [-1])
+        found: list[int] = []
+        thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert found == [2] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Barrier
 from typing import TypeVar
 
 import torch
@@ -21,7 +22,20 @@ T = TypeVar("T")
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Threads that compute alone; a child process makes its own."""
-    return ThreadPoolExecutor(os.cpu_count() or 1, "mgcap", initializer=lambda: torch.set_num_threads(1))
+    count = os.cpu_count() or 1
+    before = torch.get_num_threads()
+    ready = Barrier(count + 1)
+    pool = ThreadPoolExecutor(count, "mgcap", initializer=_compute_alone)
+    for _ in range(count):
+        pool.submit(ready.wait)
+    ready.wait()
+    torch.set_num_threads(before)  # what the threads said of themselves is also what new threads begin with
+    return pool
+
+
+def _compute_alone() -> None:
+    torch.set_num_threads(1)
+    torch.get_num_threads()  # a thread takes the number over when it first asks for it
 
 
 def side_by_side(function: Callable[[S], T], items: Iterable[S]) -> list[T]:

@@ -7,7 +7,6 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
-from pydantic import ValidationError
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
@@ -51,5 +50,5 @@ def test_a_model_keeps_it(scenes: Path, tmp_path: Path) -> None:
     model.save(tmp_path / "m.mgcap")
     loaded = SceneClassifier.load(tmp_path / "m.mgcap", engine="torch")
     assert loaded.imagery_ == Imagery(side=64, resolution=0.7)
-    with pytest.raises(ValidationError):
-        SceneClassifier(resolution=-1)
+    with pytest.raises(ValueError, match="resolution"):
+        SceneClassifier(**{**TINY, "resolution": -1}).fit(folder.paths, folder.labels)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+import tifffile
 from rasterio.transform import from_origin
 
 from mgcap.errors import RasterError
@@ -175,3 +176,62 @@ def test_huge_blocks_are_refused_before_they_are_read(tmp_path: Path) -> None:
     assert path.stat().st_size < 10_000
     with pytest.raises(RasterError, match=r"blocks of 20000 x 20000 pixels, 1.2 GB each"), open_raster(path):
         pass
+
+
+_BASE = (
+    'BASEGEOGCRS["WGS 84",DATUM["World Geodetic System 1984",ELLIPSOID["WGS 84",6378137,298.257223563]],'
+    'PRIMEM["Greenwich",0,ANGLEUNIT["degree",0.0174532925199433]]]'
+)
+_AXES = 'CS[Cartesian,2],AXIS["e",east,ORDER[1],LENGTHUNIT["metre",1]],AXIS["n",north,ORDER[2],LENGTHUNIT["metre",1]]'
+_PLAIN = (
+    'PROJCS["x",GEOGCS["GCS_WGS_1984",DATUM["D_WGS_1984",SPHEROID["WGS_1984",6378137,298.257223563]],'
+    'PRIMEM["Greenwich",0],UNIT["Degree",0.0174532925199433]],PROJECTION["Transverse_Mercator"],'
+    'PARAMETER["False_Easting",500000],PARAMETER["False_Northing",0],PARAMETER["Central_Meridian",9],'
+    'PARAMETER["Scale_Factor",0.9996],PARAMETER["Latitude_Of_Origin",0],UNIT["Meter",1]]'
+)
+
+
+def _cited(path: Path, wkt: str) -> Path:
+    """A GeoTIFF whose coordinate system is given in the words of a citation, which GDAL takes as any WKT."""
+    words = f"ESRI PE String = {wkt}|"
+    keys = (1, 1, 0, 3, 1024, 0, 1, 32767, 1025, 0, 1, 1, 3073, 34737, len(words), 0)
+    place = [(33550, "d", 3, (0.3, 0.3, 0.0), True), (33922, "d", 6, (0.0, 0, 0, 5e5, 5.6e6, 0), True)]
+    tags = [(34735, "H", len(keys), keys, True), (34737, "s", 0, words, True), *place]
+    tifffile.imwrite(path, np.zeros((64, 64, 3), np.uint8), photometric="rgb", metadata=None, extratags=tags)
+    return path
+
+
+@pytest.mark.parametrize(
+    "wkt",
+    [
+        f'PROJCRS["x",{_BASE},CONVERSION["c",METHOD["PROJ tinshift file=/x"]],{_AXES}]',
+        f'PROJCRS["x",{_BASE},CONVERSION["c",METHOD ( "proj merc nadgrids=/x" )],{_AXES}]',
+        f'PROJCRS["x",{_BASE},CONVERSION["c",METHOD["PROJ merc init=/dev/stdin:x"]],{_AXES}]',
+        _PLAIN[:-1] + ',EXTENSION["PROJ4","proj=merc nadgrids=/x"]]',
+        _PLAIN[:-1] + ',EXTENSION["PROJ4","proj=merc unknown=/x"]]',
+        _PLAIN.replace('],PRIMEM["G', ',EXTENSION["PROJ4_GRIDS","/x"]],PRIMEM["G', 1),
+    ],
+)
+def test_words_of_a_citation_are_looked_at_before_gdal_reads_them(
+    tmp_path: Path, wkt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _cited(tmp_path / "a.tif", wkt)
+    monkeypatch.setattr(rasterio, "open", lambda *_, **__: pytest.fail("GDAL has opened it"))
+    with pytest.raises(RasterError, match="names a grid file"), open_raster(path):
+        pass
+
+
+def test_a_citation_that_names_nothing_is_a_coordinate_system(tmp_path: Path) -> None:
+    with open_raster(_cited(tmp_path / "a.tif", _PLAIN)) as dataset:
+        assert dataset.crs is not None and dataset.crs.is_projected
+
+
+def test_words_of_a_jpeg_2000_are_looked_at(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.jp2", OWN, driver="JP2OpenJPEG")
+    content = path.read_bytes()
+    words = b'<gml>METHOD["PROJ merc nadgrids=/x"]</gml>'
+    box = (8 + len(words)).to_bytes(4) + b"xml " + words
+    for place in (12, len(content)):
+        path.write_bytes(content[:place] + box + content[place:])
+        with pytest.raises(RasterError, match=r"names a grid file|header is damaged"), open_raster(path):
+            pass

@@ -92,6 +92,9 @@ def test_too_many_tiles_are_refused(start: Start, image: Path, tmp_path: Path) -
     refused = httpx.post(f"{start(max_tiles=8)}/api/map", **_sent(raster))
     assert refused.status_code == 400
     assert refused.json()["error"] == "the map would have 9 tiles; 8 are allowed"
+    url = start(max_tile_megapixels=0.01)
+    refused = httpx.post(f"{url}/api/map", **_sent(raster), data={"tile": "160px"})
+    assert refused.status_code == 400 and "over the limit of 10,000 pixels" in refused.json()["error"]
 
 
 def test_cards_health_metrics_and_specification(start: Start, image: Path) -> None:

@@ -164,3 +164,19 @@ def test_a_plain_copy_keeps_what_shows_and_what_is_missing(decoders: Decoders, t
             seen.append(read_window(dataset, look, 0, 0, 64, 64, (64, 64)))
     for before, after in zip(*seen, strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_deep_images_and_copies_are_bounded_by_their_bytes(decoders: Decoders, tmp_path: Path) -> None:
+    from mgcap.geo.plain import COPY_BYTES
+
+    path = tmp_path / "deep.png"
+    Image.fromarray(np.zeros((100, 100), np.uint16)).save(path)
+    assert decoders.image(path, "PNG", 20_000, 20).shape == (100, 100, 3)
+    with pytest.raises(Refusal, match="more than 8 bits; 0.0075 million are allowed"):
+        decoders.image(path, "PNG", 15_000, 20)
+    raster = tmp_path / "deep.tif"
+    with rasterio.open(raster, "w", driver="GTiff", count=1, height=100, width=100, dtype="float64") as dataset:
+        dataset.write(np.zeros((1, 100, 100)))
+    decoders.raster(raster, tmp_path / "copy.tif", None, 8 * 10_000 // COPY_BYTES, 20)
+    with pytest.raises(Refusal, match="pixels of 8 bytes"):
+        decoders.raster(raster, tmp_path / "copy.tif", None, 8 * 10_000 // COPY_BYTES - 1, 20)

@@ -71,7 +71,7 @@ def test_a_dead_process_ends_the_run_with_a_sentence_and_a_checkpoint(scenes: Pa
     assert "--resume" in words and str(checkpoint) in words, words
     steps = len(_losses(checkpoint.parent))
     assert steps > 1
-    options[options.index("epochs=2")] = "epochs=1"
+    options[options.index("epochs=400")] = "epochs=1"
     done = run(*options, "--resume", code=1)  # one process, other options: refused, and nothing is lost
     assert "other options" in done.stderr and checkpoint.exists()
 

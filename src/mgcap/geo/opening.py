@@ -45,8 +45,11 @@ _ALONE = {
 }
 #: Suffixes of files beside a raster that say where it lies.
 _WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".tab")
-#: Words of a coordinate system that names a file or a connection.
-_GRIDS = ("parameterfile", "proj4_grids", "pipeline", "gridshift", "defmodel", "deformation")
+#: Words of a coordinate system that names a file or a connection; between them only letters, digits and = count.
+_GRIDS = (
+    "parameterfile", "proj4grids", "nadgrids", "geoidgrids", "grids=", "pipeline", "gridshift", "tinshift", "defmodel",
+    "deformation", "init=", "file=", "methodproj", "projectionproj",
+)  # fmt: skip
 #: What a coordinate system may say in the language of PROJ; everything else could name a file.
 _PROJ_KEYS = {
     "proj", "zone", "ellps", "datum", "units", "vunits", "to_meter", "vto_meter", "towgs84", "type", "axis", "pm",
@@ -54,6 +57,10 @@ _PROJ_KEYS = {
     "m", "n", "lat_0", "lat_1", "lat_2", "lat_3", "lat_b", "lat_ts", "lon_0", "lon_1", "lon_2", "lon_3", "lon_wrap",
     "lonc", "o_proj", "o_lat_p", "o_lon_p", "o_alpha", "o_lon_c", "o_lat_c", "geoc", "uv", "path", "lsat",
 }  # fmt: skip
+#: Tag of a GeoTIFF with the words of its coordinate system.
+_GEO_ASCII = 34737
+#: Bytes of a box in a JPEG 2000 file.
+MAX_BOX_BYTES = 1 << 26
 #: Bytes of one block of a raster; GDAL reads blocks as a whole.
 MAX_BLOCK_BYTES = 1 << 30
 #: Said of what is opened with ``allow_vrt`` only.
@@ -100,6 +107,8 @@ def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[Dataset
     if not virtual:
         _check_file(path)
     driver = None if allow_vrt else _driver(path)
+    if driver is not None and any(_names_a_file(text) for text in coordinate_texts(path, driver)):
+        raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
     name = str(raster) if virtual else str(path.resolve())
     with rasterio.Env(**({} if allow_vrt else _ALONE)):
         with reading(path):
@@ -137,19 +146,60 @@ def _driver(path: Path) -> str:
     )
 
 
+def coordinate_texts(path: Path, driver: str) -> Iterator[str]:
+    """What a file says of its coordinate system in words, without GDAL: it opens what they name when they are read."""
+    if driver == "GTiff":
+        yield from _geotiff_texts(path)
+    elif driver == "JP2OpenJPEG":
+        yield from _jpeg2000_texts(path)
+
+
+def _geotiff_texts(path: Path) -> Iterator[str]:
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            page: Any = file.pages[0]
+            for own in page.tags.getall(_GEO_ASCII) or ():
+                yield own.value.decode("latin-1") if isinstance(own.value, bytes) else str(own.value)
+    except Exception as error:  # whatever it finds wrong, the file is not what it should be
+        raise RasterError(f"{path} cannot be read: its header is damaged") from error
+
+
+def _jpeg2000_texts(path: Path) -> Iterator[str]:
+    """All boxes of a JPEG 2000 file but the pictures themselves."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        place = 0
+        while place + 8 <= size:
+            file.seek(place)
+            head = file.read(16)
+            length, kind = int.from_bytes(head[:4]), head[4:8]
+            length = int.from_bytes(head[8:16]) if length == 1 else length or size - place
+            if kind != b"jp2c":
+                file.seek(place)
+                yield file.read(min(length, MAX_BOX_BYTES)).decode("latin-1")
+            if length < 8 or (length > MAX_BOX_BYTES and kind != b"jp2c"):
+                raise RasterError(f"{path} cannot be read: its header is damaged")
+            place += length
+
+
 def _check_alone(dataset: DatasetReader, path: Path) -> None:
     """Refuse what the file itself says about other files; GDAL would follow it when it looks for overviews."""
     spaces = {space.upper() for space in dataset.tag_namespaces()}
     if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
         raise RasterError(f"{path} names another file for its overviews: {TRUST}")
-    if dataset.crs is not None and _names_a_file(dataset.crs.to_wkt().lower()):
+    if dataset.crs is not None and _names_a_file(dataset.crs.to_wkt()):
         raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
 
 
-def _names_a_file(wkt: str) -> bool:
-    wkt = re.sub(r'[+]nadgrids=@null(?=[ "])', "", wkt)  # web maps (EPSG:3857) say so that they need none
-    keys = re.findall(r"[+]\s*([\w.]+)\s*=", wkt)
-    return any(word in wkt for word in _GRIDS) or not set(keys) <= _PROJ_KEYS
+def _names_a_file(text: str) -> bool:
+    """Whether a coordinate system, or what one is made of, could make PROJ open something."""
+    text = re.sub(r'[+]?nadgrids=@null(?=[ "])', "", text.lower())  # web maps (EPSG:3857) say so that they need none
+    proj = " ".join(re.findall(r"extension\W+proj4\W+?[\"\u201c]([^\"\u201d]*)", text))
+    keys = {*re.findall(r"[+]\s*([\w.]+)\s*=", text), *re.findall(r"([\w.]+)\s*=", proj)}
+    plain = re.sub(r"[^a-z0-9=]", "", text)
+    return any(word in plain for word in _GRIDS) or not keys <= _PROJ_KEYS
 
 
 def _check_pixels(dataset: DatasetReader, path: Path) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Sides of the windows that are copied one after the other; a multiple of the copy's tiles.
 WINDOW = 2048
+#: Bytes of a copy for each pixel that is allowed.
+COPY_BYTES = 4
 
 
 def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixels: int) -> None:
@@ -38,6 +40,12 @@ def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixe
                 f"the raster is {dataset.width} x {dataset.height} pixels; {max_pixels / 1e6:g} million are allowed"
             )
         meaning = list(dataset.colorinterp)
+        depth = max(np.dtype(kind).itemsize for kind in dataset.dtypes)
+        if dataset.width * dataset.height * min(dataset.count, 4) * depth > COPY_BYTES * max_pixels:
+            raise RasterError(
+                f"the raster has {dataset.width} x {dataset.height} pixels of {depth} bytes; "
+                f"{COPY_BYTES * max_pixels / 1e9:g} GB of pixels are allowed"
+            )
         alpha = [meaning.index(ColorInterp.alpha) + 1] if ColorInterp.alpha in meaning else []
         chosen = [*choose_bands(dataset, bands), *alpha]
         profile = _profile(dataset, chosen)

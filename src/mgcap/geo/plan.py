@@ -114,6 +114,7 @@ class MapOptions:
         min_valid: Part of a tile that must have data.
         chunk: Tiles that are computed, kept and sent together.
         max_tiles: More are refused.
+        max_tile_pixels: Of a tile as the model sees it; more are refused, by default more than an image may have.
         allow_vrt: Let the raster read other files, see :func:`mgcap.geo.opening.open_raster`.
     """
 
@@ -124,6 +125,7 @@ class MapOptions:
     min_valid: float = 0.5
     chunk: int = field(default_factory=lambda: CHUNK)
     max_tiles: int | None = None
+    max_tile_pixels: int = field(default_factory=max_pixels)
     allow_vrt: bool = False
 
     def __post_init__(self) -> None:
@@ -169,7 +171,7 @@ def make_plan(path: str | Path, imagery: Imagery, model: ModelFile, options: Map
             changed=file_state(path),
             cell=(grid.cell_width, grid.cell_height),
             cells_in_tile=grid.k,
-            shape=_shape_seen(grid, shape),
+            shape=_shape_seen(grid, shape, options.max_tile_pixels),
             bands=look.bands,
             black=look.black,
             white=look.white,
@@ -182,14 +184,14 @@ def make_plan(path: str | Path, imagery: Imagery, model: ModelFile, options: Map
         )
 
 
-def _shape_seen(grid: Grid, shape: tuple[int, int]) -> tuple[int, int]:
+def _shape_seen(grid: Grid, shape: tuple[int, int], limit: int) -> tuple[int, int]:
     """Rows and columns that tiles are resampled to; a raster smaller than a tile is not enlarged."""
     first = grid.tile(0)
     rows = max(MIN_SIDE, round(shape[0] * first.height / (grid.k * grid.cell_height)))
     columns = max(MIN_SIDE, round(shape[1] * first.width / (grid.k * grid.cell_width)))
-    if rows * columns > max_pixels():
+    if rows * columns > limit:
         raise RasterError(
-            f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {max_pixels():,} "
+            f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {limit:,} "
             "pixels; give a smaller --tile"
         )
     return rows, columns

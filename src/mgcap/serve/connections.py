@@ -22,6 +22,8 @@ ACCEPTED_TOGETHER = 32
 WAITING_IN_SYSTEM = 1024
 #: Seconds to send the head of a request in, that an idle connection is kept, and to take a part of an answer in.
 HEAD_SECONDS, IDLE_SECONDS, STUCK_SECONDS = 10.0, 10, 10.0
+#: Seconds that a connection may be silent or send before it is dropped for others.
+SPARED_SECONDS = 1.0
 #: Messages of the log in a minute; more are counted only.
 LOG_LINES = 60
 
@@ -54,8 +56,11 @@ class Connections:
         """Drop a connection if there are too many: one that sends nothing, takes nothing, or is slow to send."""
         if len(self.waiting) + len(self.busy) < self.most:
             return True
-        slow = (own for own in self.busy if own.cycle.more_body)
-        oldest = next(itertools.chain(self.waiting, self.stuck, slow), None)
+        now = time.monotonic()
+        silent = (own for own in self.waiting if now - own.since > SPARED_SECONDS)
+        slow = (own for own in self.busy if own.cycle.more_body and now - own.since > SPARED_SECONDS)
+        # those that have just come go last: an honest client has sent its request by then
+        oldest = next(itertools.chain(silent, self.stuck, slow, self.waiting), None)
         if oldest is None:
             return False
         self.forget(oldest)
@@ -72,6 +77,7 @@ class _Connection(H11Protocol):
     """One connection, with deadlines for what its client sends and takes."""
 
     together: Connections  # all of them; set in a class of its own for each service
+    since = 0.0  # when it began to wait or to send
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -88,6 +94,7 @@ class _Connection(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete and self in self.together.waiting:
             del self.together.waiting[self]
             self.together.busy[self] = None
+            self.since = time.monotonic()
             self._cancel()
 
     def on_response_complete(self) -> None:
@@ -133,6 +140,7 @@ class _Connection(H11Protocol):
     def _wait(self) -> None:
         self.together.forget(self)
         self.together.waiting[self] = None
+        self.since = time.monotonic()
         self._cancel()
         self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
 

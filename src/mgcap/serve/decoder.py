@@ -69,6 +69,9 @@ def answer(job: dict[str, Any]) -> Answer:
     if width * height > job["at_once"]:
         return {"pixels": width * height}, None
     pixels = np.ascontiguousarray(read_rgb(path, job["max_pixels"]))
+    if pixels.dtype != np.uint8 and width * height > job["max_pixels"] // 2:  # they take four times as much memory
+        sentence = f"the image is {width} x {height} pixels of more than 8 bits; {job['max_pixels'] / 2e6:g} million"
+        return {"error": f"{sentence} are allowed", "status": 413}, None
     return {"shape": pixels.shape, "dtype": pixels.dtype.name}, pixels
 
 

@@ -57,6 +57,7 @@ class MapJob:
             workers=self._in_turn,
             chunk=MAP_CHUNK,
             max_tiles=self.service.settings.max_tiles,
+            max_tile_pixels=int(1e6 * self.service.settings.max_tile_megapixels),
             **self.options,
         )
         self.service.images.labels(self.model).inc(len(done.plan.grid))

@@ -26,6 +26,7 @@ class Settings(BaseModel):
         max_megapixels: Of an image; a larger one is refused before it is decoded.
         max_raster_megapixels: Of a raster to map, which is read by windows.
         max_tiles: Of a map.
+        max_tile_megapixels: Of a tile of a map as the model sees it.
         decode_timeout: Seconds that the decoder of an image may take.
         raster_decode_timeout: Seconds that the decoder of a raster may take.
         timeout: Seconds to send a request in, and seconds to wait for its answer.
@@ -45,6 +46,7 @@ class Settings(BaseModel):
     max_megapixels: Positive = 25.0
     max_raster_megapixels: Positive = 400.0
     max_tiles: Count = 4000
+    max_tile_megapixels: Positive = 2.0
     decode_timeout: Positive = 20.0
     raster_decode_timeout: Positive = 300.0
     timeout: Positive = 60.0

@@ -33,7 +33,7 @@ LAMBDAS = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 #: Used where a class has too few images to cross-validate.
 DEFAULT_LAMBDA = 1e-7
 #: Largest entry of the preconditioned gradient at which a solution counts: of a fold, of the head itself.
-FOLD_TOLERANCE, FINAL_TOLERANCE = 3e-5, 1e-7
+FOLD_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-7
 #: Below this mean of p (1 - p) the preconditioner does not follow.
 LEAST_CURVATURE = 1e-3
 #: Columns (or rows) of the descriptors that the Gram matrix takes in at a time, so that they may lie on disk.

@@ -19,6 +19,7 @@ from mgcap.errors import BundleError, MgcapError
 from mgcap.inference.engines import openvino as module
 from mgcap.inference.engines import probe
 from mgcap.inference.engines.openvino import OpenVinoEngine
+from mgcap.persistence.files import cache_dir
 from mgcap.runtime import Progress, silent
 from tests.conftest import TINY
 
@@ -125,3 +126,23 @@ def test_a_model_trained_in_int8_predicts_the_same_after_loading(
 
     assert np.allclose(mgcap.load(tmp_path / "m.mgcap", progress=Words()).predict_proba(folder.paths), as_torch)
     assert "trained with int8" in said[0]
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".xml", ".safetensors"])
+@pytest.mark.parametrize("damage", ["flipped", "cut"])
+def test_a_damaged_engine_in_the_cache_is_made_again(suffix: str, damage: str) -> None:
+    network = build_backbone("alexnet", "conv2").eval()
+    views = [torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(i)) for i in range(2)]
+    asked = torch.stack(views)
+
+    def features() -> torch.Tensor:
+        return OpenVinoEngine([network], 64, lambda: views, silent).features(asked, 0)
+
+    expected = features()
+    (kept,) = (cache_dir() / "engines").glob(f"*{suffix}")
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 64
+    damaged = bytes(content if damage == "flipped" else content[: len(content) // 2])
+    kept.write_bytes(damaged)
+    assert torch.equal(features(), expected)
+    assert kept.read_bytes() != damaged

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mgcap.backbones.pretrained import state_hash
 from mgcap.errors import BundleError
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.engines.torch import fold_batch_norms, weight_stamp
-from mgcap.persistence.files import atomic_path, cache_dir
+from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 from mgcap.runtime import Progress
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ REQUEST_VIEWS, REQUESTS = 4, 2
 #: For each distinct network, in order, the small constants of its int8 graph.
 Constants = dict[str, Tensor]
 
+#: Name of the hash in the file of kept constants.
+_HASH = "mgcap.sha256"
 MISFIT = "the model's quantisation was made by other versions of openvino and nncf"
 
 
@@ -174,26 +177,52 @@ def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> 
         views = given()
         key = hashlib.sha256(base.encode() + b"".join(v.contiguous().numpy().tobytes() for v in views)).hexdigest()
         kept = folder / f"{key[:32]}.safetensors"
-        if kept.is_file():
-            constants = load_file(kept)["constants"]
+        found = _kept_constants(kept)
+        if found is not None:
+            constants = found
         else:
             model = _quantise(network, size, views)
             small = [node.data.astype(np.float32).reshape(-1) for node in _small_constant_nodes(model)]
             constants = torch.from_numpy(np.concatenate(small))
             with atomic_path(kept) as temporary:
-                save_file({"constants": constants}, temporary)
+                save_file({"constants": constants}, temporary, {_HASH: state_hash({"constants": constants})})
     path = folder / f"{hashlib.sha256(base.encode() + constants.numpy().tobytes()).hexdigest()[:32]}.xml"
-    if path.is_file() and path.with_suffix(".bin").is_file():
+    if _is_whole(path):
         return ov.Core().read_model(path), constants
     if model is None:
         model = _quantise(network, size, views)
         _set_small_constants(model, constants.numpy())
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        ov.save_model(model, Path(name) / path.name, compress_to_fp16=False)
-        # the .xml goes last: where it is, the .bin is too
-        for suffix in (".bin", ".xml"):
-            (Path(name) / path.name).with_suffix(suffix).replace(path.with_suffix(suffix))
+        made = Path(name) / path.name
+        ov.save_model(model, made, compress_to_fp16=False)
+        made.with_suffix(".sha256").write_text(_graph_hash(made))
+        for suffix in (".bin", ".sha256", ".xml"):  # the .xml goes last: where it is, the others are too
+            made.with_suffix(suffix).replace(path.with_suffix(suffix))
     return model, constants
+
+
+def _kept_constants(path: Path) -> Tensor | None:
+    """Constants that an earlier calibration found; None if there are none, or they are damaged."""
+    try:
+        with safe_open(path, "pt") as file:
+            constants: Tensor = file.get_tensor("constants")
+            whole = (file.metadata() or {}).get(_HASH) == state_hash({"constants": constants})
+    except (OSError, SafetensorError):
+        return None
+    return constants if whole else None
+
+
+def _graph_hash(path: Path) -> str:
+    """SHA-256 of a graph and its numbers."""
+    return sha256_of(path) + sha256_of(path.with_suffix(".bin"))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a kept graph is there and undamaged."""
+    try:
+        return path.with_suffix(".sha256").read_text() == _graph_hash(path)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _quantise(network: nn.Module, size: int, views: Sequence[Tensor]) -> Any:
