@@ -172,7 +172,7 @@ def test_deep_images_and_copies_are_bounded_by_their_bytes(decoders: Decoders, t
     path = tmp_path / "deep.png"
     Image.fromarray(np.zeros((100, 100), np.uint16)).save(path)
     assert decoders.image(path, "PNG", 20_000, 20).shape == (100, 100, 3)
-    with pytest.raises(Refusal, match="more than 8 bits; 0.0075 million are allowed"):
+    with pytest.raises(Refusal, match=r"more than 8 bits; 0\.0075 million are allowed"):
         decoders.image(path, "PNG", 15_000, 20)
     raster = tmp_path / "deep.tif"
     with rasterio.open(raster, "w", driver="GTiff", count=1, height=100, width=100, dtype="float64") as dataset:
