@@ -20,6 +20,7 @@ from mgcap.backbones.pretrained import state_hash
 from mgcap.data.folders import open_folder
 from mgcap.data.stream import to_tensor
 from mgcap.errors import MgcapError
+from mgcap.evaluation.summary import evaluate_model
 from mgcap.inference import universal
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import Card, UniversalDescriptor, read_descriptor, write_descriptor
@@ -70,7 +71,7 @@ def test_all_models_share_the_rows_of_the_universal_descriptor(
 ) -> None:
     """Whatever the classes and whichever images were trained on: the network runs once for each image."""
     folder = open_folder(scenes)
-    SceneClassifier(**TINY).fit(folder.paths, folder.labels)
+    first = SceneClassifier(**TINY).fit(folder.paths, folder.labels)
     from mgcap.inference.engines.torch import TorchEngine
 
     monkeypatch.setattr(TorchEngine, "features", None)  # nothing is left to compute
@@ -78,6 +79,7 @@ def test_all_models_share_the_rows_of_the_universal_descriptor(
     some = folder.subset(half)
     SceneClassifier(**TINY).fit(some.paths, [label[0] for label in some.labels])
     assert SceneDescriptor(**TINY).fit(some.paths).transform(some.paths).shape == (len(half), 45)
+    assert evaluate_model(first, folder, lambda i, error: None)["test_images"] == len(folder)
 
 
 def test_who_cannot_use_it(shipped: UniversalDescriptor) -> None:

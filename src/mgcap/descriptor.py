@@ -146,7 +146,7 @@ class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         items = check_items(X)
         runtime = self.runtime()
         with runtime.progress("Describing", len(items)) as step:
-            found: Array = vectors(model, self.engine_, items, _raise, runtime, step).numpy()
+            found: Array = vectors(model, self.engine_, items, _raise, runtime, step)[1].numpy()
         return found
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:

@@ -18,6 +18,7 @@ from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import OnError
 from mgcap.errors import DataError, unknown_class
 from mgcap.evaluation.metrics import score
+from mgcap.inference.descriptors import vectors
 
 Run = dict[str, Any]
 
@@ -85,11 +86,15 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
     strange = [name for name in folder.classes if name not in known]
     if strange:
         raise unknown_class(strange[0], known)
-    kept, probabilities = classifier.predict_readable(folder.paths, on_error)
+    runtime, model = classifier.runtime(), classifier.model_
+    with runtime.progress("Classifying", len(folder)) as step:
+        kept, rows = vectors(model, classifier.engine_, folder.paths, on_error, runtime, step)
     if not kept:
         raise DataError("none of the images could be read")
     targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
-    logits = torch.from_numpy(probabilities).clamp_min(1e-300).log()
+    with torch.no_grad():
+        logits = model.head(rows.to(model.mean.device)).cpu().double()
+    probabilities = logits.softmax(1)
     temperature = classifier.metrics_.get("temperature")  # the model's probabilities are with it, if there is one
     scores = asdict(score(logits * (temperature or 1), targets, len(known), temperature or 1))
     return (scores if temperature else scores | {"ece_calibrated": None, "temperature": None}) | {
@@ -97,7 +102,7 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
         "test_images": len(kept),
         "engine": classifier.engine_.name,
         "weights": classifier.backbone_["source"],
-        "wrong": mistakes(folder, kept, targets, torch.from_numpy(probabilities), known),
+        "wrong": mistakes(folder, kept, targets, probabilities, known),
     }
 
 

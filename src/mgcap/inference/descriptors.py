@@ -91,8 +91,8 @@ def vectors(
     on_error: OnError,
     runtime: Runtime,
     on_step: Step = lambda n: None,
-) -> Tensor:
-    """Descriptors ``[n, d]`` of images, by way of the cache: what was computed before is not computed again."""
+) -> tuple[list[int], Tensor]:
+    """Which images can be read, and their descriptors ``[n, d]``; what the cache holds is not computed again."""
     extractor = Extractor(model, engine, open_cache(runtime))
     keys = extractor.fill(items, on_error, on_step)
-    return cached_descriptors(extractor, [key for key in keys if key])
+    return [i for i, key in enumerate(keys) if key], cached_descriptors(extractor, [key for key in keys if key])
