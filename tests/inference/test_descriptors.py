@@ -34,7 +34,7 @@ def test_pca_is_fitted_to_local_features(scenes: Path) -> None:
     assert abs(cosines).min() > 0.999
 
 
-def test_rows_are_the_models_own_in_order_with_errors_passed_over(scenes: Path, tmp_path: Path) -> None:
+def test_rows_are_the_models_own_in_order_with_errors_skipped(scenes: Path, tmp_path: Path) -> None:
     model = _model()
     broken = tmp_path / "broken.png"
     broken.write_text("no")
