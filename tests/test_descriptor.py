@@ -151,6 +151,24 @@ def test_estimators_can_be_pickled_with_every_engine(scenes: Path, tmp_path: Pat
         assert np.allclose(twin.predict_proba(folder.paths[:3]), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("labels", [np.float32([0.1, 0.2, 0.3]), np.float16([0.1, 0.2, 0.3]), np.int8([3, 1, 2])])
+def test_labels_of_any_precision_are_found_again(scenes: Path, tmp_path: Path, labels: np.ndarray) -> None:
+    paths = open_folder(scenes).paths[:9]
+    given = np.tile(labels, 3)
+    model = SceneClassifier(**TINY, regularisation=1e-7).fit(paths, given)
+    model.save(tmp_path / "m.mgcap")
+    assert SceneClassifier.load(tmp_path / "m.mgcap").score(paths, given) == model.score(paths, given) > 0
+
+
+def test_a_loaded_classifier_takes_parameters_like_a_new_one(scenes: Path, tmp_path: Path) -> None:
+    folder = open_folder(scenes)
+    SceneClassifier(**TINY, normalisation="log").fit(folder.paths, folder.labels).save(tmp_path / "m.mgcap")
+    for changes in ({"normalisation": "bilinear"}, {"backbone": "resnet18"}, {"frame": "padded"}):
+        loaded = SceneClassifier.load(tmp_path / "m.mgcap").set_params(**changes)
+        fresh = SceneClassifier(**{**TINY, "normalisation": "log", **changes})
+        assert loaded.configuration(4) == fresh.configuration(4)
+
+
 @pytest.mark.parametrize(
     "labels", [[3, 1, 2], [0.5, 1.5, -2.0], [True, False, True], ["b", "a", "c"]], ids=["int", "float", "bool", "str"]
 )

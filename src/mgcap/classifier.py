@@ -236,7 +236,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         """
         found = bundles.read_bundle(find_model(path))
         model, int8 = restore_model(found, path, as_progress(progress))
-        descriptor = "own" if found.provenance.get("descriptor") == "own" else "universal"
+        # files of the first version say nothing: the axes were those of the training images
+        descriptor = "own" if found.provenance.get("descriptor", "own") == "own" else "universal"
         self = cls._around(
             model, found.labels(), device=device, engine=engine, progress=progress, descriptor=descriptor
         )
@@ -283,9 +284,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     @classmethod
     def _around(cls, model: MGCAP, classes: Array, **parameters: Any) -> SceneClassifier:
         """An estimator whose parameters are those of a model."""
-        config = model.config
-        given = config.model_dump(include=config.model_fields_set - {"preset", "num_classes"})
-        self = cls(config.preset, **parameters, **given)
+        self = cls(model.config.preset, **parameters, **model.config.given())
         self.classes_, self.skipped_, self.history_ = classes, [], None
         return self
 

@@ -202,6 +202,24 @@ class MGCAPConfig(BaseModel):
         """
         return MGCAPConfig(**{**self.model_dump(include=self.model_fields_set - self._derived()), **changes})
 
+    def given(self) -> dict[str, Any]:
+        """The values besides preset and number of classes that make this configuration; the others follow from them."""
+        every = self.model_dump(exclude={"preset", "num_classes"})
+        plain = MGCAPConfig(preset=self.preset)
+        found = {name: value for name, value in every.items() if value != getattr(plain, name)}
+        for name in ("layer", "signed_root", "corners", "channels"):
+            fewer = {key: value for key, value in found.items() if key != name}
+            if name in found and self._made_by(fewer):
+                found = fewer
+        return found if self._made_by(found) else every
+
+    def _made_by(self, values: dict[str, Any]) -> bool:
+        try:
+            made = MGCAPConfig(preset=self.preset, num_classes=self.num_classes, **values)
+        except ValueError:
+            return False
+        return made.model_dump() == self.model_dump()
+
     def _derived(self) -> set[str]:
         derived = {"layer"} if self.layer == self.record.default_layer else set()
         if self.signed_root == (self.normalisation == "bilinear"):

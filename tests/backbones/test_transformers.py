@@ -275,6 +275,21 @@ def test_a_strangers_file_makes_nobody_look(
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_strangers_file_without_weights_makes_nobody_look(
+    saved: tuple[Path, SceneClassifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_weights(header: dict[str, Any], tensors: dict[str, Any]) -> None:
+        header["backbone"]["stock"] = True
+        for name in [name for name in tensors if name.startswith("backbones.")]:
+            del tensors[name]
+
+    path, _ = saved
+    rewrite(path, without_weights)
+    _nobody_asks(monkeypatch)
+    with pytest.raises(BundleError, match="other .* weights than the ones at hand"):
+        SceneClassifier.load(path, engine="torch")
+
+
 def test_values_that_are_not_of_the_network_are_left_out() -> None:
     """Such as those that name code, kernels on the hub or quantisation."""
     odd = {"auto_map": "x", "_attn_implementation": "someone/kernel", "quantization_config": "x", "dtype": "float16"}

@@ -221,6 +221,27 @@ def test_words_of_a_citation_are_looked_at_before_gdal_reads_them(
         pass
 
 
+@pytest.mark.parametrize("kind", [1, 3, 4, 7])
+def test_words_that_are_numbers_are_read_or_refused(tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GDAL takes the numbers of a tag for text where that is their type."""
+    path = _cited(tmp_path / "a.ndpi", f'PROJCRS["x",{_BASE},CONVERSION["c",METHOD["PROJ merc init=/x"]],{_AXES}]')
+    content = bytearray(path.read_bytes())
+    with tifffile.TiffFile(path, is_ndpi=False) as file:
+        place = file.pages[0].tags[34737].offset
+    content[place + 2 : place + 4] = kind.to_bytes(2, "little")
+    path.write_bytes(content)
+    monkeypatch.setattr(rasterio, "open", lambda *_, **__: pytest.fail("GDAL has opened it"))
+    with pytest.raises(RasterError, match=r"names a grid file|header is damaged"), open_raster(path):
+        pass
+
+
+def test_a_codestream_of_jpeg_2000_is_opened(tmp_path: Path) -> None:
+    whole = _write(tmp_path / "a.jp2", OWN, driver="JP2OpenJPEG").read_bytes()
+    (tmp_path / "a.j2k").write_bytes(whole[whole.index(b"\xff\x4f\xff\x51") :])
+    with open_raster(tmp_path / "a.j2k") as dataset:
+        assert dataset.count == 3
+
+
 def test_a_citation_that_names_nothing_is_a_coordinate_system(tmp_path: Path) -> None:
     with open_raster(_cited(tmp_path / "a.tif", _PLAIN)) as dataset:
         assert dataset.crs is not None and dataset.crs.is_projected

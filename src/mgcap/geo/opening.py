@@ -47,8 +47,8 @@ _ALONE = {
 _WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".tab")
 #: Words of a coordinate system that names a file or a connection; between them only letters, digits and = count.
 _GRIDS = (
-    "parameterfile", "proj4grids", "nadgrids", "geoidgrids", "grids=", "pipeline", "gridshift", "tinshift", "defmodel",
-    "deformation", "init=", "file=", "methodproj", "projectionproj",
+    "parameterfile", "proj4grids", "nadgrids", "geoidgrids", "grids=", "proj=pipeline", "gridshift", "tinshift",
+    "defmodel", "deformation", "methodproj", "projectionproj",
 )  # fmt: skip
 #: What a coordinate system may say in the language of PROJ; everything else could name a file.
 _PROJ_KEYS = {
@@ -158,10 +158,12 @@ def _geotiff_texts(path: Path) -> Iterator[str]:
     import tifffile
 
     try:
-        with tifffile.TiffFile(path) as file:
+        with tifffile.TiffFile(path, is_ndpi=False) as file:  # by its content, whatever its name
             page: Any = file.pages[0]
             for own in page.tags.getall(_GEO_ASCII) or ():
-                yield own.value.decode("latin-1") if isinstance(own.value, bytes) else str(own.value)
+                if not isinstance(own.value, bytes | str):  # GDAL reads numbers as text, too
+                    raise ValueError("words of a coordinate system that are no text")
+                yield own.value.decode("latin-1") if isinstance(own.value, bytes) else own.value
     except Exception as error:  # whatever it finds wrong, the file is not what it should be
         raise RasterError(f"{path} cannot be read: its header is damaged") from error
 
@@ -176,6 +178,8 @@ def _jpeg2000_texts(path: Path) -> Iterator[str]:
             head = file.read(16)
             length, kind = int.from_bytes(head[:4]), head[4:8]
             length = int.from_bytes(head[8:16]) if length == 1 else length or size - place
+            if head.startswith(b"\xff\x4f\xff\x51"):  # the picture alone, without boxes
+                return
             if kind != b"jp2c":
                 file.seek(place)
                 yield file.read(min(length, MAX_BOX_BYTES)).decode("latin-1")

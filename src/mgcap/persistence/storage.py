@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from mgcap.backbones.architecture import parse_architecture, portable_name
-from mgcap.backbones.pretrained import load_weights, state_hash
+from mgcap.backbones.pretrained import is_stock, load_weights, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
 from mgcap.model import MGCAP
@@ -41,7 +42,7 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
     preprocessing = {"colour": "RGB in [0, 1]", "mean": mean, "std": std, "size": c.size}
     saved = Bundle(
         config=c,
-        classes=tuple(str(name) for name in classifier.classes_),
+        classes=tuple(_name_of(label) for label in classifier.classes_),
         backbone=backbone,
         tensors=tensors,
         provenance=classifier.provenance_,
@@ -61,6 +62,11 @@ def portable(config: MGCAPConfig) -> MGCAPConfig:
     return config.replace(backbone=name, layer=config.layer, architecture=renamed.text())
 
 
+def _name_of(label: Any) -> str:
+    """A label as text; a number that can be made of it again is the same, whatever its precision."""
+    return repr(float(label)) if isinstance(label, np.floating) else str(label)
+
+
 def _label_kind(classes: Array) -> str:
     return {"i": "int", "u": "int", "f": "float", "b": "bool"}.get(classes.dtype.kind, "str")
 
@@ -72,13 +78,15 @@ def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[
         BundleError: If the tensors do not fit the configuration, or the backbone is another.
     """
     config = found.config
+    stock = bool(found.backbone.get("stock"))
+    if stock and not is_stock(config.backbone, str(found.backbone.get("sha256"))):
+        # nothing is looked for on behalf of a file but weights that are pinned here
+        raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
     model = MGCAP(config).eval().requires_grad_(False)
     tensors = {name: t for name, t in found.tensors.items() if not name.startswith(INT8)}
     int8 = {name.removeprefix(INT8): t for name, t in found.tensors.items() if name.startswith(INT8)}
-    if found.backbone.get("stock"):
+    if stock:
         weights = load_weights(config.backbone, progress.say)
-        if weights.sha256 != found.backbone.get("sha256"):
-            raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
         model.load_backbone(weights.state, weights.source)
     elif not any(name.startswith("backbones.1.") for name in tensors):
         first = {name: t for name, t in tensors.items() if name.startswith("backbones.0.")}
@@ -88,7 +96,6 @@ def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[
         missing, unexpected = model.load_state_dict(tensors, strict=False)
     except RuntimeError as error:
         raise BundleError(f"the tensors of {path} do not fit its configuration") from error
-    stock = bool(found.backbone.get("stock"))
     if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
         raise BundleError(f"the tensors of {path} do not fit its configuration")
     return model, int8

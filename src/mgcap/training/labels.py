@@ -95,6 +95,8 @@ def label_array(labels: Any) -> Array:
         values = [label.item() if isinstance(label, Tensor) else label for label in given]
         _check_types(values)
         array = np.array(values)
+    if array.dtype.kind == "U" and (array == "").any():
+        raise LabelError(f"label {int(np.flatnonzero(array == '')[0])} is empty, which names no class")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         index = int(np.flatnonzero(~np.isfinite(array))[0])
         raise LabelError(f"label {index} is {array[index]}, which names no class")
