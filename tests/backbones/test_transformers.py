@@ -286,7 +286,7 @@ def test_a_strangers_file_without_weights_makes_nobody_look(
     path, _ = saved
     rewrite(path, without_weights)
     _nobody_asks(monkeypatch)
-    with pytest.raises(BundleError, match="other .* weights than the ones at hand"):
+    with pytest.raises(BundleError, match=r"other .* weights than the ones at hand"):
         SceneClassifier.load(path, engine="torch")
 
 
