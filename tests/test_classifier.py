@@ -89,6 +89,14 @@ def test_a_stock_backbone_is_stored_by_name(
     model = SceneClassifier(**{**TINY, "weights": "imagenet"}).fit(folder.paths, folder.labels)
     model.save(tmp_path / "m.mgcap")
     assert (tmp_path / "m.mgcap").stat().st_size < 50_000
+    cut = SceneClassifier(**{**TINY, "weights": "imagenet", "layer": "conv3"}).fit(folder.paths, folder.labels)
+    cut.save(tmp_path / "cut.mgcap")  # a part of the published network is stock, too
+    assert (tmp_path / "cut.mgcap").stat().st_size < 50_000
+    assert mgcap.load(tmp_path / "cut.mgcap", engine="torch").backbone_["stock"]
+    with torch.no_grad():
+        next(iter(cut.model_.backbones.parameters())).mul_(2)
+    cut.save(tmp_path / "changed.mgcap")
+    assert (tmp_path / "changed.mgcap").stat().st_size > 500_000
     again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
     assert np.array_equal(again.predict_proba(folder.paths[:2]), model.predict_proba(folder.paths[:2]))
     # the same file with other weights at hand is refused

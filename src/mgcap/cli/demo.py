@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,7 +98,10 @@ def demo(
     named += [("map", file) for file in (mapped.files if mapped else [])] + [("report", out / "report.html")]
     for name, where in named:
         data.print(f"{name}: {where}", markup=False)
-    data.print(f"done in {time.monotonic() - start:.0f} s; next: mgcap predict YOUR.jpg, mgcap serve", markup=False)
+    program = "mgcap" if shutil.which("mgcap") else str(Path(sys.executable).with_name("mgcap"))
+    data.print(
+        f"done in {time.monotonic() - start:.0f} s; next: {program} predict YOUR.jpg, {program} serve", markup=False
+    )
 
 
 def _map_real_scene(out: Path, engine: str) -> Mapped | None:

@@ -130,7 +130,7 @@ def _advise_map(files: list[Path], side: int) -> None:
     if large:
         more = f" and {len(large) - 1} more" if len(large) > 1 else ""
         words.print(
-            f"{large[0]}{more}: far larger than the training images ({side} pixels), and called one class as a whole; "
+            f"{large[0]}{more}: far larger than the training images ({side} pixels), so it gets one class at most; "
             "mgcap map says what each part shows",
             markup=False,
         )
@@ -163,7 +163,7 @@ def _size(path: Path) -> tuple[int, int]:
 
 def _csv(rows: list[Row]) -> None:
     width = max((len(row["top"]) for row in rows), default=0)
-    writer = csv.writer(sys.stdout)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
     extra = [f"{name}_{i}" for i in range(2, width + 1) for name in ("class", "probability")]
     writer.writerow(("path", "class", "probability", *extra, "error"))
     for row in rows:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from mgcap.backbones.pretrained import Weights, is_stock, load_weights, load_weights_file, state_hash
+from mgcap.backbones import BACKBONES
+from mgcap.backbones.pretrained import Weights, is_cached, is_stock, load_weights, load_weights_file, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.data.synthetic import calibration_scenes
 from mgcap.errors import BundleError, MgcapError
@@ -108,11 +109,24 @@ def reopen_engine(engine: Engine, model: MGCAP, runtime: Runtime) -> Engine:
     return prepare_engine(model, runtime, views)
 
 
+def _stock_hash(model: MGCAP, own: str) -> str | None:
+    """The hash of the published weights that a backbone, which may be cut, is a part of; None if it is not."""
+    name = model.config.backbone
+    if is_stock(name, own):
+        return own
+    record = BACKBONES.get(name)
+    if record is None or record.weights is None or not record.weights.sha256 or not is_cached(name):
+        return None
+    whole = load_weights(name)
+    part = {key: whole.state[key] for key in model.backbones[0].state_dict() if key in whole.state}
+    return whole.sha256 if state_hash(part) == own else None
+
+
 def backbone_record(model: MGCAP, source: str) -> dict[str, Any]:
     """What a model file says of the backbone's weights; ``source`` is where they come from, if they are not stock."""
     name = model.config.backbone
     hashes = {state_hash(backbone.state_dict()) for backbone in model.backbones}
-    if len(hashes) == 1 and is_stock(name, stock := hashes.pop()):
+    if len(hashes) == 1 and (stock := _stock_hash(model, hashes.pop())):
         return {"name": name, "stock": True, "sha256": stock, "source": "imagenet"}
     return {"name": name, "stock": False, "sha256": "", "source": source}
 

@@ -29,7 +29,13 @@ def demo_report(
     if mapped is not None:
         order = [k for k in mapped.areas.argsort()[::-1] if mapped.areas[k] > 0]
         rows = [[mapped.classes[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
-        tables = [{"title": "Kitsap County: area of each class", "columns": ["class", "hectares"], "rows": rows}]
+        note = (
+            "By another model, ucmerced, whose 21 classes are those of towns in the USA: it calls every tile one of "
+            "them, also what it has never seen, so that verges and scrub may be called river. The accuracy above is "
+            "not of this model."
+        )
+        title = "Kitsap County: area of each class"
+        tables = [{"title": title, "columns": ["class", "hectares"], "rows": rows, "note": note}]
         charts = [chart("Kitsap County by the model ucmerced", next(f for f in mapped.files if f.suffix == ".png"))]
     Page(
         "MG-CAP: a demonstration",
