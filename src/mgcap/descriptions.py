@@ -1,7 +1,18 @@
 """What each configuration value means, in a sentence: for the models' fields and for the help of the command line.
 
-Nothing is imported here, so that ``mgcap COMMAND --help`` need not wait for torch.
+Nothing large is imported here, so that ``mgcap COMMAND --help`` need not wait for torch.
 """
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mgcap.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 #: The fields of :class:`mgcap.MGCAPConfig`.
 MODEL = {
@@ -77,3 +88,22 @@ FINETUNE = {
     "chunk": "Views that go through the backbone with a graph together; by default as many as the memory allows.",
     "checkpoint_minutes": "Minutes between checkpoints, besides those after each epoch.",
 }
+
+
+def config_sentence(error: ValidationError, known: Iterable[str] | None = None) -> str:
+    """What is wrong with a configuration, or with other values whose names are ``known``, in one sentence."""
+    kind = "a configuration value" if known is None else "an option"
+    names = list(MODEL if known is None else known)
+    parts = []
+    for problem in error.errors():
+        where = ".".join(str(part) for part in problem["loc"])
+        message = str(problem["msg"]).removeprefix("Value error, ")
+        given = problem["input"]
+        if problem["type"] == "extra_forbidden":
+            parts.append(f"'{where}' is not {kind}{did_you_mean(where, names)}; there are {', '.join(names)}")
+        elif where:
+            expected = re.findall(r"'([^']*)'", str(problem.get("ctx", {}).get("expected", "")))
+            parts.append(f"{where}: {message} (given: {given!r}){did_you_mean(given, expected)}")
+        else:
+            parts.append(message)
+    return "; ".join(parts)

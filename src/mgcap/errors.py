@@ -20,6 +20,10 @@ class DataError(MgcapError):
     """A folder, split file or set of labels cannot be used."""
 
 
+class ValuesError(MgcapError, ValueError):
+    """A parameter has an impossible value."""
+
+
 class ImageError(DataError):
     """One image cannot be read."""
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mgcap.errors import BundleError
 from mgcap.persistence import bundle
 from mgcap.persistence.shipped import DEFAULT_MODEL, find_model, model_card, shipped_models
 
@@ -29,3 +30,9 @@ def test_a_file_of_that_name_goes_first(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_model("ucmerced") == Path("ucmerced")
     assert find_model("other.mgcap") == Path("other.mgcap")
     assert model_card(Path("ucmerced")) is None
+
+
+def test_a_name_that_was_perhaps_meant() -> None:
+    with pytest.raises(BundleError, match=r"there is no model file ucmercd .did you mean 'ucmerced'"):
+        find_model("ucmercd")
+    assert find_model("nothing/like/it.mgcap") == Path("nothing/like/it.mgcap")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import re
 import signal
 import sys
 import warnings
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 from rich.console import Console
 from typer.core import TyperCommand
 
-from mgcap.descriptions import FINETUNE, MODEL
-from mgcap.errors import DataError, MgcapError, did_you_mean
+from mgcap.descriptions import FINETUNE, MODEL, config_sentence
+from mgcap.errors import DataError, MgcapError
 from mgcap.progress_bars import bars as bars
 from mgcap.progress_bars import words as words
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,25 +42,6 @@ def fail(sentence: str, code: int = 1) -> NoReturn:
 
 def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
-
-
-def config_sentence(error: ValidationError, known: Iterable[str] | None = None) -> str:
-    """What is wrong with a configuration, or with other values whose names are ``known``, in one sentence."""
-    kind = "a configuration value" if known is None else "an option"
-    names = list(MODEL if known is None else known)
-    parts = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"])
-        message = str(problem["msg"]).removeprefix("Value error, ")
-        given = problem["input"]
-        if problem["type"] == "extra_forbidden":
-            parts.append(f"'{where}' is not {kind}{did_you_mean(where, names)}; there are {', '.join(names)}")
-        elif where:
-            expected = re.findall(r"'([^']*)'", str(problem.get("ctx", {}).get("expected", "")))
-            parts.append(f"{where}: {message} (given: {given!r}){did_you_mean(given, expected)}")
-        else:
-            parts.append(message)
-    return "; ".join(parts)
 
 
 def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from mgcap.cli.console import bars, config_sentence, words
+from mgcap.cli.console import bars, words
 from mgcap.cli.settings import ConfigFile, apply_file, parse_pairs, read_config
-from mgcap.descriptions import MODEL
+from mgcap.descriptions import MODEL, config_sentence
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mgcap.errors import BundleError, did_you_mean
+
 #: What commands use when no model is named: ResNet-50 and what it learnt on all of UC Merced.
 DEFAULT_MODEL = Path("ucmerced")
 
@@ -14,9 +16,15 @@ def shipped_models() -> dict[str, Path]:
 
 
 def find_model(model: str | Path) -> Path:
-    """The file of a model: a path, or the name of one that comes with the package (a file of that name goes first)."""
-    path = Path(model).expanduser()
-    return path if path.is_file() else shipped_models().get(str(model), path)
+    """The file of a model: a path, or the name of one that comes with the package (a file of that name goes first).
+
+    Raises:
+        BundleError: If there is no such file, but a model whose name was perhaps meant.
+    """
+    path, shipped = Path(model).expanduser(), shipped_models()
+    if not path.exists() and str(model) not in shipped and (hint := did_you_mean(model, shipped)):
+        raise BundleError(f"there is no model file {model}{hint}")
+    return path if path.is_file() else shipped.get(str(model), path)
 
 
 def model_card(path: Path) -> str | None:
