@@ -13,6 +13,7 @@ from mgcap import SceneClassifier, SceneDescriptor
 from mgcap.backbones.pretrained import state_hash
 from mgcap.data.folders import SceneFolder, open_folder
 from mgcap.errors import DataError, ImageError, MgcapError, WeightsError
+from mgcap.inference.engines.torch import TorchEngine
 from tests.backbones.fakes import publish
 from tests.conftest import TINY
 
@@ -261,3 +262,21 @@ def test_weights_that_were_loaded_since_are_saved(
     again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
     assert not again.backbone_["stock"]
     assert np.allclose(again.predict_proba(folder.paths[:3]), stock.predict_proba(folder.paths[:3]), atol=1e-6)
+
+
+def test_readable_images_are_looked_at_once(
+    fitted: SceneClassifier, folder: SceneFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted.save(tmp_path / "m.mgcap")
+
+    def classify(**options: bool) -> np.ndarray:
+        model = mgcap.load(tmp_path / "m.mgcap", engine="torch", **options)
+        kept, found = model.predict_readable(folder.paths, lambda i, error: None)
+        assert kept == list(range(24))
+        return found
+
+    exact, first = fitted.predict_proba(folder.paths), classify()
+    assert np.allclose(first, exact, atol=1e-3)
+    assert np.array_equal(classify(cache=False), exact)
+    monkeypatch.setattr(TorchEngine, "features", lambda *views: pytest.fail("the network looked"))
+    assert np.array_equal(classify(), first)

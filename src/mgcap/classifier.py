@@ -16,7 +16,7 @@ from mgcap.data.samples import Samples
 from mgcap.data.stream import Item, check_items
 from mgcap.descriptor import SceneEstimator, _raise, names_values
 from mgcap.errors import MgcapError
-from mgcap.inference.descriptors import stream_answers
+from mgcap.inference.descriptors import cached_answers, stream_answers
 from mgcap.inference.preparation import backbone_record, build_model, open_loaded_engine
 from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
@@ -157,15 +157,28 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
         self._fitted()
-        return self.predict_readable(check_items(X), on_error=_raise)[1]
+        return self.predict_readable(check_items(X), on_error=_raise, keep=False)[1]
 
-    def predict_readable(self, items: Sequence[Item], on_error: Any) -> tuple[list[int], Array]:
-        """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``."""
-        model = self._fitted()
-        with self.runtime().progress("Classifying", len(items)) as step:
+    def predict_readable(self, items: Sequence[Item], on_error: Any, keep: bool = True) -> tuple[list[int], Array]:
+        """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``.
+
+        Args:
+            items: Images.
+            on_error: Called with the index of an image that cannot be read and with what is wrong.
+            keep: With ``cache``, take features from the disk and keep them there, unless the network was fine-tuned,
+                so that nobody else has it. They have half precision, so probabilities may differ in the fourth digit.
+        """
+        model, runtime = self._fitted(), self.runtime()
+        keep = keep and self.cache and "finetune" not in self.provenance_ and model.mean.dtype == torch.float32
+        with runtime.progress("Classifying", len(items)) as step:
             kept: list[int] = []
             parts = [np.empty((0, len(self.classes_)))]
-            for indices, answer in stream_answers(model, self.engine_, items, on_error, step):
+            answers = (
+                cached_answers(model, self.engine_, items, on_error, runtime, step)
+                if keep
+                else stream_answers(model, self.engine_, items, on_error, step)
+            )
+            for indices, answer in answers:
                 kept += indices
                 parts.append(answer.probabilities.cpu().numpy())
         return kept, np.concatenate(parts)
@@ -228,18 +241,29 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(
-        cls, path: str | Path, device: str = "auto", engine: str = "auto", progress: bool | Progress = False
+        cls,
+        path: str | Path,
+        device: str = "auto",
+        engine: str = "auto",
+        progress: bool | Progress = False,
+        cache: bool = True,
     ) -> SceneClassifier:
         """Read a model that :meth:`save` wrote, or one that comes with the package by its name.
 
-        A stock backbone comes from the cache or is fetched.
+        A stock backbone comes from the cache or is fetched. Parameters as in the class.
         """
         found = bundles.read_bundle(find_model(path))
         model, int8 = restore_model(found, path, as_progress(progress))
         # files of the first version say nothing: the axes were those of the training images
         descriptor = "own" if found.provenance.get("descriptor", "own") == "own" else "universal"
         self = cls._around(
-            model, found.labels(), device=device, engine=engine, progress=progress, descriptor=descriptor
+            model,
+            found.labels(),
+            device=device,
+            engine=engine,
+            progress=progress,
+            cache=cache,
+            descriptor=descriptor,
         )
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)

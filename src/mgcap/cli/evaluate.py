@@ -115,7 +115,7 @@ def _test_model(path: Path, scenes: Path, out: Path, options: o.TrainingOptions)
     from mgcap.report import model_report
 
     o.run_added(options.add)
-    classifier = SceneClassifier.load(path, options.device, options.engine, bars)
+    classifier = SceneClassifier.load(path, options.device, options.engine, bars, options.cache)
     folder = open_folder(scenes, minimum_classes=1)
     summary = evaluate_model(classifier, folder, lambda i, error: bars.say(f"skipped: {error}"))
     write_json(out / "summary.json", summary)

@@ -87,6 +87,7 @@ def predict(
     add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
+    cache: o.Cache = True,
 ) -> None:
     """Say what each image shows: class, probability and the top 5.
 
@@ -102,7 +103,7 @@ def predict(
         raise DataError(f"--format takes table, csv or json, not '{form}'{did_you_mean(form, FORMATS)}")
     files = expand(images)
     o.run_added(add)
-    classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
+    classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars, cache=cache)
     threshold = 0.0 if reject is None else classifier.reject_threshold(reject)
     errors: dict[int, ImageError] = {}
     kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)

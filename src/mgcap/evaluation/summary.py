@@ -18,7 +18,6 @@ from mgcap.data.folders import SceneFolder
 from mgcap.data.stream import OnError
 from mgcap.errors import DataError, unknown_class
 from mgcap.evaluation.metrics import score
-from mgcap.inference.descriptors import vectors
 
 Run = dict[str, Any]
 
@@ -86,11 +85,12 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
     strange = [name for name in folder.classes if name not in known]
     if strange:
         raise unknown_class(strange[0], known)
-    kept, logits = _logits(classifier, folder, on_error)
+    kept, found = classifier.predict_readable(folder.paths, on_error)
     if not kept:
         raise DataError("none of the images could be read")
     targets = torch.tensor([known.index(folder.labels[i]) for i in kept])
-    probabilities = logits.softmax(1)
+    probabilities = torch.from_numpy(found)
+    logits = probabilities.clamp_min(1e-300).log()
     temperature = classifier.metrics_.get("temperature")  # the model's probabilities are with it, if there is one
     scores = asdict(score(logits * (temperature or 1), targets, len(known), temperature or 1))
     return (scores if temperature else scores | {"ece_calibrated": None, "temperature": None}) | {
@@ -100,18 +100,6 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
         "weights": classifier.backbone_["source"],
         "wrong": mistakes(folder, kept, targets, probabilities, known),
     }
-
-
-@torch.no_grad()
-def _logits(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> tuple[list[int], Tensor]:
-    """Which images can be read, and their logits; by way of the cache, unless nobody else has such a network."""
-    if "finetune" in classifier.provenance_:
-        kept, probabilities = classifier.predict_readable(folder.paths, on_error)
-        return kept, torch.from_numpy(probabilities).clamp_min(1e-300).log()
-    runtime, model = classifier.runtime(), classifier.model_
-    with runtime.progress("Classifying", len(folder)) as step:
-        kept, rows = vectors(model, classifier.engine_, folder.paths, on_error, runtime, step)
-    return kept, model.head(rows.to(model.mean.device)).cpu().double()
 
 
 def evaluate_model(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) -> dict[str, Any]:

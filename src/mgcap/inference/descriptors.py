@@ -1,4 +1,4 @@
-"""Descriptors of many images: by way of the cache, in turns among processes, or streamed."""
+"""Descriptors and logits of many images: by way of the cache, in turns among processes, or streamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from mgcap.config import MGCAPConfig
+from mgcap.data.samples import part_of
 from mgcap.data.stream import Item, OnError, image_batches
+from mgcap.errors import ImageError
 from mgcap.head import vector_length
 from mgcap.inference.engines import Engine
 from mgcap.inference.extraction import Extractor, Step, unusable
@@ -23,6 +25,8 @@ from mgcap.runtime import Runtime
 
 #: Images whose spectra are normalised together.
 BLOCK = 8
+#: Images that are looked at and answered together: their rows may have to stay in memory where the disk is full.
+PIECE = 2048
 #: Descriptors beyond this size go to a file.
 MEMORY_BYTES = 2 << 30
 
@@ -82,6 +86,30 @@ def stream_answers(
     if indices:
         yield indices, answer(model, Seen(torch.cat(pooled), None))
         on_step(len(indices))
+
+
+@torch.inference_mode()
+def cached_answers(
+    model: MGCAP,
+    engine: Engine,
+    items: Sequence[Item],
+    on_error: OnError,
+    runtime: Runtime,
+    on_step: Step = lambda n: None,
+) -> Iterator[tuple[list[int], Answer]]:
+    """Like :func:`stream_answers`; what the cache holds is not computed again, and what it lacks is kept there."""
+    for start in range(0, len(items), PIECE):
+        extractor = Extractor(model, engine, open_cache(runtime))
+
+        def fail(index: int, error: ImageError, start: int = start) -> None:
+            on_error(start + index, error)
+
+        keys = extractor.fill(part_of(items, range(start, min(start + PIECE, len(items)))), fail, on_step)
+        kept = [(start + index, key) for index, key in enumerate(keys) if key]
+        for first in range(0, len(kept), BLOCK):
+            indices, block = zip(*kept[first : first + BLOCK], strict=True)
+            pooled = extractor.pooled(block).to(model.head.weight.device)
+            yield list(indices), answer(model, Seen(pooled, None))
 
 
 def vectors(
