@@ -25,7 +25,7 @@ from mgcap.persistence.storage import restore_model, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
 from mgcap.training.labels import LabelError, label_array, labelled
-from mgcap.training.provenance import CONFIDENCE, CV_ACCURACY, made, metrics_of, provenance_of
+from mgcap.training.provenance import CONFIDENCE, CV_ACCURACY, given_parameters, made, metrics_of, provenance_of
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup
 from mgcap.training.stages import both_stages, frozen_stage
@@ -148,7 +148,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.file_: Path | None = None
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
         self.history_ = found.history
-        self.provenance_ = provenance_of(setup, found, backbone, data.weights is not None)
+        weighted = data.weights is not None
+        self.provenance_ = provenance_of(setup, found, backbone, weighted, self.class_weight, classes.tolist())
         self.metrics_ = metrics_of(found)
         return self
 
@@ -232,15 +233,14 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     ) -> SceneClassifier:
         """Read a model that :meth:`save` wrote, or one that comes with the package by its name.
 
-        A stock backbone comes from the cache or is fetched.
+        A stock backbone comes from the cache or is fetched. Its parameters are those that it was trained with, as far
+        as the file says: of a weights file it has the name alone.
         """
         found = bundles.read_bundle(find_model(path))
         model, int8 = restore_model(found, path, as_progress(progress))
-        # files of the first version say nothing: the axes were those of the training images
-        descriptor = "own" if found.provenance.get("descriptor", "own") == "own" else "universal"
-        self = cls._around(
-            model, found.labels(), device=device, engine=engine, progress=progress, descriptor=descriptor
-        )
+        labels = found.labels()
+        given = given_parameters(found.provenance, labels.tolist())
+        self = cls._around(model, labels, device=device, engine=engine, progress=progress, **given)
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)
         self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics
