@@ -33,7 +33,7 @@ from mgcap.inference.calibration import calibration_views
 from mgcap.inference.engines import openvino
 from mgcap.inference.engines.torch import keep_freed_memory
 from mgcap.inference.forward import describe, embed
-from mgcap.pooling import canonical_max
+from mgcap.pooling import canonical_max, pool_rotations
 from mgcap.training.softmax import LinearHead, solve_head
 
 CONFIG = MGCAPConfig(preset="paper", share_granularities=True, granularities=(1.0,))
@@ -91,7 +91,7 @@ def embedding() -> None:
             "one general product (sgemm)": lambda: features[0] @ features[0].T,
             "one symmetric product (ssyrk)": lambda: ssyrk(1.0, first, trans=1),
             "maximum over 12 with its winners": lambda: canonical_max(matrices),
-            "maximum over 12 alone": lambda: matrices.amax(0),
+            "maximum over 12 alone": lambda: pool_rotations(matrices),
         }
     )
 
@@ -126,9 +126,9 @@ def crops(data: Path, frames: tuple[int, ...] = (192, 176, 160)) -> None:
             seconds[size] += time.perf_counter() - start
             features[:, ::3] = empty
             features[:, ::3, :, edge : edge + side, edge : edge + side] = content.unflatten(0, (len(images), 4))
-            rows[size].append(
-                describe(embed(features.flatten(-2), model.config, model.reduction).amax(1, keepdim=True), model.config)
-            )
+            matrices = embed(features.flatten(-2), model.config, model.reduction)
+            pooled = pool_rotations(matrices, model.config.rotation_pooling)
+            rows[size].append(describe(pooled[:, None], model.config))
     count, truth = len(train), torch.as_tensor(targets[test])
     full = torch.cat(rows[224])
     head = _trained(full[:count], targets[train].tolist(), len(folder.classes))

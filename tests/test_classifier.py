@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from sklearn.base import clone
 
 import mgcap
@@ -217,6 +218,63 @@ def test_class_weights_and_set_params_of_a_loaded_model(folder: SceneFolder, tmp
     model.set_params(class_weight="balanced", regularisation=1e-2, weights="random").fit(folder.paths, labels)
     assert model.predict_proba(folder.paths)[:, 0].mean() > before + 0.2
     assert clone(model).get_params()["class_weight"] == "balanced"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"regularisation": 1e-2, "class_weight": {0.5: 3.0}, "seed": 3, "descriptor": "own", "resolution": 0.5},
+        {"class_weight": "balanced"},
+        {"finetune": {"epochs": 1, "batch": 6, "head_epochs": 2}, "seed": 1},
+    ],
+    ids=["exact", "balanced", "fine-tuned"],
+)
+def test_a_loaded_model_has_the_parameters_it_was_trained_with(
+    folder: SceneFolder, tmp_path: Path, given: dict
+) -> None:
+    labels = np.array([0.5 if i % 6 == 0 else 2 for i in range(len(folder))], np.float32)
+    model = SceneClassifier(**{**TINY, **given}).fit(folder.paths, labels)
+    model.save(tmp_path / "m.mgcap")
+    loaded = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    before, after = model.get_params(), loaded.get_params()
+    assert before.pop("granularities") == after.pop("granularities")[0]
+    finetune = before.pop("finetune")
+    assert {**after, "finetune": finetune} == {**before, "finetune": finetune}
+    if finetune is None:
+        assert after["finetune"] is None
+    else:
+        assert finetune.items() <= after["finetune"].items()
+    again = clone(loaded).fit(folder.paths, labels)
+    assert np.array_equal(again.predict_proba(folder.paths), model.predict_proba(folder.paths))
+
+
+def test_of_a_weights_file_a_model_knows_the_name(folder: SceneFolder, tmp_path: Path) -> None:
+    state = SceneClassifier(**TINY).fit(folder.paths, folder.labels).model_.backbones[0].state_dict()
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, tmp_path / "own.safetensors")
+    model = SceneClassifier(**{**TINY, "weights": tmp_path / "own.safetensors"}).fit(folder.paths, folder.labels)
+    model.save(tmp_path / "m.mgcap")
+    assert str(tmp_path).encode() not in (tmp_path / "m.mgcap").read_bytes()
+    loaded = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    assert loaded.get_params()["weights"] == "own.safetensors"
+    with pytest.raises(WeightsError, match=r"no weights file own\.safetensors"):  # not in this folder
+        clone(loaded).fit(folder.paths, folder.labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "dtype"),
+    [
+        ([3, 200], "uint8"), ([-3, 100], "int8"), ([-7, 70_000], "int32"), ([5, 2**64 - 1], "uint64"),
+        ([1, 2], "int64"), ([0.1, 1e30], "float32"), ([0.1, 0.25], "float16"), ([0.1, 1e300], "float64"),
+        ([True, False], "bool"), (["a", "bb"], "<U2"),
+    ],
+)  # fmt: skip
+def test_labels_come_back_with_their_type(folder: SceneFolder, tmp_path: Path, labels: list, dtype: str) -> None:
+    given = np.array(labels * (len(folder) // 2), dtype)
+    model = SceneClassifier(**TINY, regularisation=1e-2).fit(folder.paths, given)
+    model.save(tmp_path / "m.mgcap")
+    found = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    assert found.classes_.dtype == given.dtype and np.array_equal(found.classes_, np.unique(given))
+    assert found.predict(folder.paths[:1]).dtype == given.dtype
 
 
 def test_weights_are_not_for_fine_tuning(folder: SceneFolder) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,29 @@ def test_commands_answer_without_extras(arguments: list[str]) -> None:
         assert "mgcap[cpu]" in json.dumps(json.loads(done.stdout))
     else:
         assert "mgcap" in done.stdout
+
+
+def test_help_is_light() -> None:
+    """It imports nothing that takes long, so it is there at once; the best of six runs counts."""
+    show = "from mgcap.cli import main; sys.argv = ['mgcap', '--help']; main()"
+    code = f"import sys\ntry:\n    {show}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {
+        "torch", "numpy", "scipy", "sklearn", "pydantic", "matplotlib", "PIL", "safetensors", "tifffile", "jinja2",
+        "importlib.metadata", "multiprocessing", "asyncio",
+    } | _beyond_core()  # fmt: skip
+    assert "Commands" in done.stdout and not heavy & set(done.stderr.split())
+
+    def best(*arguments: str) -> float:
+        seconds = []
+        for _ in range(6):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+            seconds.append(time.perf_counter() - start)
+        return min(seconds)
+
+    plain = best("-c", "pass")
+    assert best("-m", "mgcap", "--help") - plain < max(0.4, 20 * plain)  # a slow machine is slow in both
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mgcap._version import __version__
 from mgcap.errors import BundleError, DataError, ImageError, MgcapError, WeightsError
 
 if TYPE_CHECKING:
     from mgcap import config, data, embedding, head, pooling, reduction, spectral, views
+    from mgcap._version import __version__
     from mgcap.classifier import SceneClassifier, load
     from mgcap.config import MGCAPConfig
     from mgcap.descriptor import SceneDescriptor
@@ -25,6 +25,7 @@ _LAZY = {
     "Runtime": "runtime",
     "SceneClassifier": "classifier",
     "SceneDescriptor": "descriptor",
+    "__version__": "_version",
     "load": "classifier",
 }
 _MODULES = ("config", "data", "embedding", "head", "pooling", "reduction", "spectral", "views")

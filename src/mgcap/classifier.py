@@ -16,7 +16,7 @@ from mgcap.data.samples import Samples
 from mgcap.data.stream import Item, check_items
 from mgcap.descriptor import SceneEstimator, _raise, names_values
 from mgcap.errors import MgcapError
-from mgcap.inference.descriptors import cached_answers, stream_answers
+from mgcap.inference.descriptors import cached_answers, probabilities, stream_answers
 from mgcap.inference.preparation import backbone_record, build_model, open_loaded_engine
 from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
@@ -25,7 +25,14 @@ from mgcap.persistence.storage import restore_model, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
 from mgcap.training.labels import LabelError, label_array, labelled
-from mgcap.training.provenance import CONFIDENCE, CV_ACCURACY, made, metrics_of, provenance_of
+from mgcap.training.provenance import (
+    CV_ACCURACY,
+    given_parameters,
+    held_out_quantile,
+    made,
+    metrics_of,
+    provenance_of,
+)
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup
 from mgcap.training.stages import both_stages, frozen_stage
@@ -148,7 +155,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.file_: Path | None = None
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
         self.history_ = found.history
-        self.provenance_ = provenance_of(setup, found, backbone, data.weights is not None)
+        weighted = data.weights is not None
+        self.provenance_ = provenance_of(setup, found, backbone, weighted, self.class_weight, classes.tolist())
         self.metrics_ = metrics_of(found)
         return self
 
@@ -162,26 +170,15 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     def predict_readable(self, items: Sequence[Item], on_error: Any, keep: bool = True) -> tuple[list[int], Array]:
         """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``.
 
-        Args:
-            items: Images.
-            on_error: Called with the index of an image that cannot be read and with what is wrong.
-            keep: With ``cache``, take features from the disk and keep them there, unless the network was fine-tuned,
-                so that nobody else has it. They have half precision, so probabilities may differ in the fourth digit.
+        With ``keep`` and ``cache`` features come from the disk or go there, in half precision, so probabilities may
+        differ in the fourth digit; not those of a network that was fine-tuned, which nobody else has.
         """
         model, runtime = self._fitted(), self.runtime()
         keep = keep and self.cache and "finetune" not in self.provenance_ and model.mean.dtype == torch.float32
         with runtime.progress("Classifying", len(items)) as step:
-            kept: list[int] = []
-            parts = [np.empty((0, len(self.classes_)))]
-            answers = (
-                cached_answers(model, self.engine_, items, on_error, runtime, step)
-                if keep
-                else stream_answers(model, self.engine_, items, on_error, step)
-            )
-            for indices, answer in answers:
-                kept += indices
-                parts.append(answer.probabilities.cpu().numpy())
-        return kept, np.concatenate(parts)
+            given = model, self.engine_, items, on_error
+            blocks = cached_answers(*given, runtime, step) if keep else stream_answers(*given, step)
+            return probabilities(blocks, len(self.classes_))
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The most probable class of each image."""
@@ -213,13 +210,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
                 probability of the training images while they were held out in cross-validation.
         """
         self._fitted()
-        if not 0 < rate < 1:
-            raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
-        percentiles = self.metrics_.get(CONFIDENCE)
-        if not percentiles:
-            how = "--validation 0.1" if "finetune" in self.provenance_ else "--regularisation auto"
-            raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
-        return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
+        return held_out_quantile(self.metrics_, self.provenance_, rate)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy on images that training should not have seen; a dataset may have the labels itself."""
@@ -250,21 +241,14 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     ) -> SceneClassifier:
         """Read a model that :meth:`save` wrote, or one that comes with the package by its name.
 
-        A stock backbone comes from the cache or is fetched. Parameters as in the class.
+        A stock backbone comes from the cache or is fetched. Its parameters are those that it was trained with, as far
+        as the file says: of a weights file it has the name alone.
         """
         found = bundles.read_bundle(find_model(path))
         model, int8 = restore_model(found, path, as_progress(progress))
-        # files of the first version say nothing: the axes were those of the training images
-        descriptor = "own" if found.provenance.get("descriptor", "own") == "own" else "universal"
-        self = cls._around(
-            model,
-            found.labels(),
-            device=device,
-            engine=engine,
-            progress=progress,
-            cache=cache,
-            descriptor=descriptor,
-        )
+        labels = found.labels()
+        given = given_parameters(found.provenance, labels.tolist())
+        self = cls._around(model, labels, device=device, engine=engine, progress=progress, cache=cache, **given)
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)
         self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics

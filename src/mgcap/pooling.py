@@ -58,6 +58,8 @@ RULES: dict[str, Rule] = {
     "max": Rule(_add_to_maximum),
     "mean": Rule(_add_to_sum, lambda total, count: total / count),
 }
+#: Those of the package, whatever is added to or put in place of them.
+OWN = dict(RULES)
 
 
 class RotationPool:

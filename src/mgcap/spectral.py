@@ -170,6 +170,8 @@ LAYERS: dict[str, Callable[[Tensor, MGCAPConfig], Tensor]] = {
     "log": lambda matrix, c: matrix_log(matrix, c.clip, c.gradient),
     "sqrt": lambda matrix, c: matrix_sqrt(matrix, c.clip, c.gradient, c.spectral_scale, c.spectral_method),
 }
+#: Those of the package, whatever is added to or put in place of them.
+OWN = dict(LAYERS)
 
 
 # --- matrix products only -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from rasterio.transform import Affine
 
 from mgcap.data.imagery import Imagery
 from mgcap.errors import RasterError
+from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, make_plan, parse_tile
 
 TRAINED = Imagery(side=64, resolution=0.5)
@@ -16,7 +17,9 @@ SITE = 'LOCAL_CS["site",UNIT["metre",1],AXIS["Easting",EAST],AXIS["Northing",NOR
 
 
 def _plan(raster: Path, imagery: Imagery = TRAINED, **options: Any) -> Any:
-    return make_plan(raster, imagery, ModelFile(Path("tiny.mgcap"), "0" * 64, "torch"), MapOptions(**options))
+    model = ModelFile(Path("tiny.mgcap"), "0" * 64, "torch")
+    with open_raster(raster) as dataset:
+        return make_plan(dataset, raster, imagery, model, MapOptions(**options))
 
 
 @pytest.fixture

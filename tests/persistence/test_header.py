@@ -57,6 +57,13 @@ def _nested(depth: int) -> Any:
             [None, [], {"temperature": "x"}, {"temperature": 0}, {"temperature": True}, {"temperature": 1e300}],
         ),
         ("metrics", [{"held_out_confidence_percentiles": v} for v in ("x", 1, [0.1, "x"], [0.2, 0.1], [2], [None])]),
+        ("provenance", [{"seed": v} for v in ("1", 1.5, True, 10**20 - 1)]),
+        ("provenance", [{"regularisation": v} for v in ("x", 0, -1.0)] + [{"finetune": []}, {"finetune": "all"}]),
+        ("provenance", [{"parameters": v} for v in ("x", [1], {"regularisation": -1}, {"regularisation": "x"})]),
+        ("provenance", [{"parameters": {"weights": v}} for v in ("", "/etc/x", "..\\x", "a\nb", 1, "x" * 301)]),
+        ("provenance", [{"parameters": {"class_weight": v}} for v in ("x", [1], {"a": 0}, {"a": "1"}, {"": 1.0})]),
+        ("provenance", [{"parameters": {"descriptor": v}} for v in ("mine", None)]),
+        ("label_dtype", ["object", "O", "int32", "U9", "datetime64", "complex64", 3, ["int8"], "float64 "]),
         ("metrics", [{"epochs": 1}, {"epochs": [1]}, {"summary": []}, {"test_accuracy": "x"}, {"test_images": 1.5}]),
         ("imagery", [None, [], {"side": 0}, {"side": 10**9}, {"side": True}, {"dtype": 1}, {"dtype": "a\nb"}]),
         ("imagery", [{"white": 0}, {"white": 1e-300}, {"white": "255"}, {"resolution": -1}, {"resolution": 1e-300}]),
@@ -69,6 +76,28 @@ def test_values_of_wrong_types_are_one_sentence(file: Path, part: str, values: l
     for value in values:
         write(file, header | {part: value}, tensors)
         _refused(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "classes", "right"),
+    [
+        ("int", "uint8", ["0", "255"], True), ("int", "uint8", ["0", "256"], False),
+        ("int", "int8", ["-128", "1"], True), ("int", "uint64", ["-1", "1"], False),
+        ("int", "float32", ["1", "2"], False), ("float", "int8", ["1.0", "2.0"], False),
+        ("float", "float32", ["0.5", "0.1"], False), ("float", "float32", ["0.5", "1e300"], False),
+        ("float", "float16", ["0.5", "0.25"], True), ("int", None, [str(2**63), str(2**64 - 1)], True),
+        ("int", None, ["1", str(2**64)], False), ("bool", "uint8", ["True", "False"], False),
+    ],
+)  # fmt: skip
+def test_labels_must_be_numbers_of_their_type(
+    file: Path, kind: str, dtype: str | None, classes: list[str], right: bool
+) -> None:
+    header, tensors = read(file)
+    write(file, header | {"label_kind": kind, "label_dtype": dtype, "classes": classes}, tensors)
+    if right:
+        assert [str(label) for label in read_bundle(file).labels().tolist()] == classes
+    else:
+        _refused(file, "is not of the type")
 
 
 @pytest.mark.parametrize("part", ["format_version", "config", "classes", "backbone", "provenance", "metrics", "digest"])

@@ -71,6 +71,7 @@ def test_map_and_its_files(start: Start, image: Path, tmp_path: Path) -> None:
         dataset.write(np.moveaxis(pixels, -1, 0))
     found = httpx.post(f"{url}/api/map", **_sent(raster), timeout=30).json()
     assert (found["rows"], found["columns"], len(found["cells"])) == (1, 2, 2)
+    assert found["notes"] == []  # an RGB raster says which bands are which
     assert sum(entry["share"] for entry in found["legend"]) == pytest.approx(1)
     package = httpx.get(url + found["downloads"]["landuse.gpkg"])
     assert package.content.startswith(b"SQLite format 3")
@@ -83,6 +84,21 @@ def test_map_and_its_files(start: Start, image: Path, tmp_path: Path) -> None:
     bad = httpx.post(f"{url}/api/map", data={"scale": "dark"}, **_sent(raster))
     assert bad.status_code == 400
     assert "--scale takes" in bad.json()["error"]
+
+
+def test_a_map_says_which_bands_were_guessed(start: Start, image: Path, tmp_path: Path) -> None:
+    raster, url = tmp_path / "r.tif", start()
+    pixels = np.moveaxis(np.asarray(Image.open(image)), -1, 0)
+    size = {"count": 4, "height": 64, "width": 64, "dtype": "uint8", "photometric": "minisblack", "alpha": "no"}
+    with rasterio.open(raster, "w", driver="GTiff", **size) as dataset:
+        dataset.write(np.concatenate((pixels, pixels[:1])))
+    (note,) = httpx.post(f"{url}/api/map", **_sent(raster), timeout=30).json()["notes"]
+    assert note == (
+        "The raster does not say which of its 4 bands are red, green and blue; bands 1, 2, 3 are taken in this order. "
+        "If the map looks wrong, name the bands, as 3,2,1."
+    )
+    named = httpx.post(f"{url}/api/map", data={"bands": "3,2,1"}, **_sent(raster), timeout=30).json()
+    assert named["notes"] == []
 
 
 def test_too_many_tiles_are_refused(start: Start, image: Path, tmp_path: Path) -> None:

@@ -119,6 +119,24 @@ def test_a_raster_is_mapped_by_keyboard_on_a_phone_in_the_dark(
     assert complaints == []
 
 
+def test_guessed_bands_are_told_in_the_words_of_the_page(
+    start: Start, browser: Any, scenes: Path, tmp_path: Path
+) -> None:
+    raster = _raster(tmp_path / "r.tif", scenes, photometric="minisblack")
+    page, complaints = _opened(browser, start())
+    page.wait_for_selector("#model option", state="attached")
+    page.select_option("#job", "map")
+    page.set_input_files("#file", raster)
+    expect(page.locator(".note")).to_contain_text("name the bands, as 3,2,1")
+    page.fill("#bands", "3,2,1")
+    page.click("#go")
+    expect(page.locator(".note")).to_have_count(0)
+    page.fill("#scale", "dark")
+    page.click("#go")
+    expect(page.locator("#status")).to_have_text("Scale takes auto, percentiles or BLACK,WHITE, not 'dark'")
+    assert [text for text in complaints if "400" not in text] == []
+
+
 def test_errors_are_shown_and_tokens_asked_for(start: Start, browser: Any, tmp_path: Path) -> None:
     page, _ = _opened(browser, start(token="sesame"))
     page.wait_for_selector("#token", state="visible")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -14,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mgcap._version import __version__
 from mgcap.cli import options as o
 from mgcap.cli.console import guarded, show_table, words
 from mgcap.persistence.files import cache_dir
@@ -75,6 +73,8 @@ def find_extras() -> dict[str, dict[str, Any]]:
 
 
 def _version(package: str, module: str) -> str | None:
+    import importlib.metadata
+
     if importlib.util.find_spec(module) is None:
         return None
     try:
@@ -111,6 +111,7 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
     """Everything the command reports, as one object."""
     import torch
 
+    from mgcap._version import __version__
     from mgcap.backbones import BACKBONES
     from mgcap.backbones.pretrained import is_cached
     from mgcap.inference.engines import choose_engine

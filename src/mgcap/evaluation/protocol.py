@@ -27,6 +27,7 @@ from mgcap.inference.calibration import calibration_views, fit_reductions, pca_i
 from mgcap.inference.descriptors import cached_descriptors
 from mgcap.inference.engines import Engine
 from mgcap.inference.extraction import Extractor
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.inference.forward import Variant
 from mgcap.inference.preparation import build_model, open_cache, prepare_engine, universal_engine
 from mgcap.inference.universal import universal_for
@@ -89,6 +90,8 @@ class Study:
         }
         if setup.finetune is not None:
             self.fingerprint["finetune"] = setup.finetune.model_dump(mode="json")
+        if rules := {name: own for name, config in settings.items() if (own := rule_fingerprints(config))}:
+            self.fingerprint["rules"] = rules
         check_fingerprint(out / "study.json", self.fingerprint, "study")
 
     def run(self) -> dict[str, dict[str, Any]]:

@@ -49,5 +49,5 @@ def check_fingerprint(file: Path, fingerprint: dict[str, Any], what: str) -> Non
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} cannot be read; remove it, or give another --out") from error
     if kept != fingerprint:
-        changed = ", ".join(key for key in fingerprint if kept.get(key) != fingerprint[key])
+        changed = ", ".join(key for key in {**kept, **fingerprint} if kept.get(key) != fingerprint.get(key))
         raise DataError(f"{file.parent} holds a {what} with other {changed}; give another --out")

@@ -102,11 +102,15 @@ def map_raster(
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
     file = find_model(model)
-    with open_raster(raster, bool(options.get("allow_vrt"))) as dataset:
-        if (guess := guessed_bands(dataset, options.get("bands"))) is not None:
-            progress.say(guess)
-    used = ModelFile(file, sha256_of(file), classifier.engine_.name)
-    plan = make_plan(raster, classifier.imagery_, used, MapOptions(**options))
+    used, chosen = ModelFile(file, sha256_of(file), classifier.engine_.name), MapOptions(**options)
+    with open_raster(raster, chosen.allow_vrt) as dataset:
+        if (guess := guessed_bands(dataset, chosen.bands)) is not None:
+            progress.say(f"{Path(raster).name} {guess}, --bands says otherwise, as --bands 3,2,1")
+        plan = make_plan(dataset, raster, classifier.imagery_, used, chosen)
+        changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
+        place = Place(dataset.transform, dataset.crs, changed)
+        if (unread := ignored_place(dataset, raster, plan.allow_vrt)) is not None:
+            progress.say(unread)
     parts = out.with_name(out.name + ".parts")
     classes = tuple(str(name) for name in classifier.classes_)
     answers = compute_chunks(plan, parts, workers or compute_here(classifier), len(classes), progress)
@@ -114,11 +118,6 @@ def map_raster(
     if not found.has_data.any():
         shutil.rmtree(parts, ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
-    with open_raster(raster, plan.allow_vrt) as dataset:
-        changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
-        place = Place(dataset.transform, dataset.crs, changed)
-        if (unread := ignored_place(dataset, raster, plan.allow_vrt)) is not None:
-            progress.say(unread)
     grid = plan.grid
     areas, cells = class_areas(found, grid, place, len(classes))
     names = {kind: out.with_suffix(kind) for kind in (".tif", ".probability.tif", ".png", ".csv")}

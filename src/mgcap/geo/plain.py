@@ -10,7 +10,7 @@ import numpy as np
 
 from mgcap.errors import RasterError
 from mgcap.geo.opening import open_raster, reading
-from mgcap.geo.raster import choose_bands
+from mgcap.geo.raster import choose_bands, guessed_bands
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -21,7 +21,7 @@ WINDOW = 2048
 COPY_BYTES = 4
 
 
-def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixels: int) -> None:
+def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixels: int) -> list[str]:
     """Write the bands that show something, where they lie and what is missing; no other metadata.
 
     Args:
@@ -29,6 +29,9 @@ def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixe
         target: A GeoTIFF to write.
         bands: Of red, green and blue, if the user said so.
         max_pixels: More are refused.
+
+    Returns:
+        Sentences on what was assumed of the raster, which the copy no longer shows.
     """
     import rasterio
     from rasterio.enums import ColorInterp, MaskFlags
@@ -60,6 +63,8 @@ def copy_plain(source: Path, target: Path, bands: Sequence[int] | None, max_pixe
                     copy.write(dataset.read(chosen, window=window), window=window)
                     if masked:
                         copy.write_mask(dataset.dataset_mask(window=window), window=window)
+        guess = guessed_bands(dataset, bands)
+        return [f"The raster {guess}. If the map looks wrong, name the bands, as 3,2,1."] if guess else []
 
 
 def _profile(dataset: DatasetReader, chosen: Sequence[int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mgcap.data.limits import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile
-from mgcap.geo.opening import file_state, is_virtual, open_raster
+from mgcap.geo.opening import file_state, is_virtual
 from mgcap.geo.raster import Look, choose_look
 
 if TYPE_CHECKING:
@@ -150,38 +150,40 @@ class ModelFile:
     engine: str
 
 
-def make_plan(path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions) -> Plan:
+def make_plan(
+    dataset: DatasetReader, path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions
+) -> Plan:
     """Look at a raster and work out how to map it.
 
     Args:
-        path: The raster.
+        dataset: The raster, open.
+        path: Its file.
         imagery: What the model was trained on.
         model: The model.
         options: What was chosen.
     """
-    with open_raster(path, options.allow_vrt) as dataset:
-        look = choose_look(dataset, imagery, options.bands, options.scale)
-        side, shape = _tile_pixels(dataset, imagery, options.tile)
-        grid = Grid.of(dataset.width, dataset.height, side, options.overlap)
-        if options.max_tiles is not None and len(grid) > options.max_tiles:
-            raise RasterError(f"the map would have {len(grid)} tiles; {options.max_tiles} are allowed")
-        return Plan(
-            raster=str(path) if is_virtual(path) else str(Path(path).resolve()),
-            size=(dataset.width, dataset.height),
-            changed=file_state(path),
-            cell=(grid.cell_width, grid.cell_height),
-            cells_in_tile=grid.k,
-            shape=_shape_seen(grid, shape, options.max_tile_pixels),
-            bands=look.bands,
-            black=look.black,
-            white=look.white,
-            min_valid=options.min_valid,
-            model=str(model.path.resolve()),
-            model_fingerprint=model.fingerprint,
-            engine=model.engine,
-            chunk=options.chunk,
-            allow_vrt=options.allow_vrt,
-        )
+    look = choose_look(dataset, imagery, options.bands, options.scale)
+    side, shape = _tile_pixels(dataset, imagery, options.tile)
+    grid = Grid.of(dataset.width, dataset.height, side, options.overlap)
+    if options.max_tiles is not None and len(grid) > options.max_tiles:
+        raise RasterError(f"the map would have {len(grid)} tiles; {options.max_tiles} are allowed")
+    return Plan(
+        raster=str(path) if is_virtual(path) else str(Path(path).resolve()),
+        size=(dataset.width, dataset.height),
+        changed=file_state(path),
+        cell=(grid.cell_width, grid.cell_height),
+        cells_in_tile=grid.k,
+        shape=_shape_seen(grid, shape, options.max_tile_pixels),
+        bands=look.bands,
+        black=look.black,
+        white=look.white,
+        min_valid=options.min_valid,
+        model=str(model.path.resolve()),
+        model_fingerprint=model.fingerprint,
+        engine=model.engine,
+        chunk=options.chunk,
+        allow_vrt=options.allow_vrt,
+    )
 
 
 def _shape_seen(grid: Grid, shape: tuple[int, int], limit: int) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,15 +48,15 @@ def choose_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) ->
 
 
 def guessed_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) -> str | None:
-    """One sentence if nobody says which bands of a raster are red, green and blue, so that they are guessed."""
+    """Words on which bands are taken, if nobody says which are red, green and blue; how to say so is up to others."""
     from rasterio.enums import ColorInterp
 
     chosen = choose_bands(dataset, wanted)
     if wanted or len(chosen) < 3 or dataset.colorinterp[chosen[0] - 1] == ColorInterp.red:
         return None
     return (
-        f"{Path(dataset.name).name} does not say which of its {dataset.count} bands are red, green and blue; bands "
-        f"{', '.join(map(str, chosen))} are taken in this order, --bands says otherwise, as --bands 3,2,1"
+        f"does not say which of its {dataset.count} bands are red, green and blue; bands "
+        f"{', '.join(map(str, chosen))} are taken in this order"
     )
 
 

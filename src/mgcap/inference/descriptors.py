@@ -22,6 +22,7 @@ from mgcap.inference.preparation import open_cache
 from mgcap.model import MGCAP
 from mgcap.persistence.files import cache_dir
 from mgcap.runtime import Runtime
+from mgcap.typing import Array
 
 #: Images whose spectra are normalised together.
 BLOCK = 8
@@ -110,6 +111,16 @@ def cached_answers(
             indices, block = zip(*kept[first : first + BLOCK], strict=True)
             pooled = extractor.pooled(block).to(model.head.weight.device)
             yield list(indices), answer(model, Seen(pooled, None))
+
+
+def probabilities(blocks: Iterator[tuple[list[int], Answer]], classes: int) -> tuple[list[int], Array]:
+    """Indices of images, and their probabilities ``[n, K]``."""
+    kept: list[int] = []
+    parts = [np.empty((0, classes))]
+    for indices, found in blocks:
+        kept += indices
+        parts.append(found.probabilities.cpu().numpy())
+    return kept, np.concatenate(parts)
 
 
 def vectors(

@@ -21,6 +21,7 @@ from mgcap.data.stream import Item, OnError, image_batches
 from mgcap.errors import ImageError
 from mgcap.head import from_upper_triangle, upper_triangle, vector_length
 from mgcap.inference.engines import Engine
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.inference.forward import Kind, Variant, all_kinds, walk_variants
 from mgcap.inference.pipeline import images_together, stream_features
 from mgcap.model import MGCAP
@@ -47,6 +48,8 @@ def recipe_of(model: MGCAP, engine: str, variant: Variant, granularity: int, cou
     values = c.model_dump(mode="json", include=_FIELDS)
     if c.architecture is not None:
         values["architecture"] = c.architecture
+    if (rule := rule_fingerprints(c).get("rotation_pooling")) is not None:
+        values["rule"] = rule
     return {
         **values,
         "crop": round(model.config.field_of_view * model.config.granularities[granularity], 9),

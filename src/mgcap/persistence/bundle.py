@@ -44,6 +44,7 @@ class Bundle:
         config: How to build the model.
         classes: Class names in the order of the logits.
         label_kind: What the labels were before they became names: ``str``, ``int``, ``float`` or ``bool``.
+        label_dtype: NumPy's name of their type, if they are numbers and it is known.
         backbone: Its name and hash, and whether it is stock.
         tensors: Head, reduction and, if changed, backbone.
         provenance: Data, split, versions, weights' source.
@@ -59,10 +60,11 @@ class Bundle:
     metrics: dict[str, Any] = field(default_factory=dict)
     imagery: dict[str, Any] = field(default_factory=dict)
     label_kind: str = "str"
+    label_dtype: str | None = None
 
     def labels(self) -> Array:
         """The classes as they were given in training."""
-        return np.array([_LABELS[self.label_kind](name) for name in self.classes])
+        return np.array([_LABELS[self.label_kind](name) for name in self.classes], self.label_dtype)
 
 
 def _digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
@@ -82,6 +84,7 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
         "config": bundle.config.model_dump(mode="json"),
         "classes": list(bundle.classes),
         "label_kind": bundle.label_kind,
+        "label_dtype": bundle.label_dtype,
         "backbone": bundle.backbone,
         "preprocessing": preprocessing,
         "provenance": bundle.provenance,
@@ -134,6 +137,7 @@ def read_bundle(path: str | Path) -> Bundle:
         metrics=found.metrics.model_dump(exclude_unset=True),
         imagery=found.imagery.model_dump(exclude_unset=True),
         label_kind=found.label_kind,
+        label_dtype=found.label_dtype,
     )
 
 

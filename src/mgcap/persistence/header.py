@@ -6,8 +6,9 @@ import json
 import math
 import unicodedata
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from mgcap.backbones import find_backbone
@@ -41,6 +42,12 @@ def _rising(values: list[float] | None) -> list[float] | None:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+LabelType = Literal[
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"
+]
+#: Types of labels that are numbers.
+LABEL_TYPES: tuple[str, ...] = get_args(LabelType)
 ClassName = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_class_name)]
 
 
@@ -57,8 +64,25 @@ class _Backbone(_Part):
     source: Annotated[str, Field(max_length=1000)]
 
 
+def _file_name(name: str) -> str:
+    if not name.isprintable() or "/" in name or "\\" in name:
+        raise ValueError("must be the name of a file, without its folder")
+    return name
+
+
+class _Parameters(_Part):
+    weights: Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_file_name)] = "imagenet"
+    descriptor: Literal["universal", "own"] = "universal"
+    regularisation: Literal["auto"] | Positive = "auto"
+    class_weight: Literal["balanced"] | dict[ClassName, Positive] | None = None
+
+
 class _Provenance(_Part):
     images: Count | None = None
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)] | None = None
+    regularisation: Positive | None = None
+    parameters: _Parameters | None = None
+    finetune: dict[str, Any] | None = None
 
 
 class _Metrics(_Part):
@@ -87,6 +111,7 @@ class Header(_Part):
     configuration: Annotated[dict[str, Any], Field(alias="config")]
     classes: Annotated[list[ClassName], AfterValidator(_unique)]
     label_kind: Literal["str", "int", "float", "bool"]
+    label_dtype: LabelType | None = None
     backbone: _Backbone
     provenance: _Provenance
     metrics: _Metrics
@@ -163,8 +188,9 @@ def checked(header: dict[str, Any]) -> tuple[Header, MGCAPConfig]:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise ValueError(one_line(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}")) from error
     for name in found.classes:
-        if not _is_label(name, found.label_kind):
-            raise ValueError(one_line(f"the class '{name}' is not of the type {found.label_kind}"))
+        if not _is_label(name, found.label_kind, found.label_dtype):
+            kind = found.label_dtype or found.label_kind
+            raise ValueError(one_line(f"the class '{name}' is not of the type {kind}"))
     if found.backbone.name != config.backbone:
         raise ValueError(one_line(f"its backbone is called {found.backbone.name} and {config.backbone}"))
     if len(found.classes) != config.num_classes:
@@ -172,15 +198,27 @@ def checked(header: dict[str, Any]) -> tuple[Header, MGCAPConfig]:
     return found, config
 
 
-def _is_label(name: str, kind: str) -> bool:
-    """Whether a name can become a label of this type again."""
+def _is_label(name: str, kind: str, dtype: str | None) -> bool:
+    """Whether a name can become a label of this type again, the very same number if it is one."""
     if kind in ("str", "bool"):
-        return kind == "str" or name in ("True", "False")
+        return dtype is None and (kind == "str" or name in ("True", "False"))
     try:
-        number = float(name) if kind == "float" else int(name)
-    except ValueError:
+        if kind == "float":
+            number = float(name)
+            return math.isfinite(number) and (dtype is None or _holds_float(dtype, number))
+        return _holds_integer(dtype, int(name))
+    except ValueError:  # NumPy knows no integers of a type of floats either
         return False
-    return math.isfinite(number)
+
+
+def _holds_float(dtype: str, number: float) -> bool:
+    with np.errstate(over="ignore"):
+        return np.dtype(dtype).kind == "f" and float(np.dtype(dtype).type(number)) == number
+
+
+def _holds_integer(dtype: str | None, number: int) -> bool:
+    low, high = (np.iinfo(name) for name in ((dtype, dtype) if dtype else ("int64", "uint64")))
+    return int(low.min) <= number <= int(high.max)
 
 
 def one_line(error: object, length: int = 200) -> str:

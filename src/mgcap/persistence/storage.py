@@ -14,6 +14,7 @@ from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
+from mgcap.persistence.header import LABEL_TYPES
 from mgcap.persistence.layout import INT8
 from mgcap.runtime import Progress
 from mgcap.typing import Array
@@ -49,6 +50,7 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         metrics=classifier.metrics_,
         imagery=classifier.imagery_.model_dump(),
         label_kind=_label_kind(classifier.classes_),
+        label_dtype=name if (name := classifier.classes_.dtype.name) in LABEL_TYPES else None,
     )
     return saved, preprocessing
 

@@ -1,6 +1,7 @@
 """Headers of model files of earlier versions, brought up to this one step by step.
 
-A field that gets another name, or a new one, is an upgrade here and a golden file in the tests.
+A field that gets another name, or a new one, is an upgrade here and a golden file in the tests; but for one that may be
+missing, and that earlier versions can do without.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _add_work(app: FastAPI, service: Service) -> None:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(settings.map_timeout):
                     await stack.enter_async_context(service.rasters)
-                    raster = await plain_raster(service, file, job.inputs, chosen)
+                    raster, notes = await plain_raster(service, file, job.inputs, chosen)
                 work = service.map_threads.submit(job.run, raster)
                 found = await _answer(service, request, work, settings.map_timeout)
         except TimeoutError:
@@ -231,7 +231,7 @@ def _add_work(app: FastAPI, service: Service) -> None:
             job.give_up()
             raise
         job.keep()
-        return {"model": name, **found}
+        return {"model": name, **found, "notes": notes}
 
 
 @asynccontextmanager

@@ -60,8 +60,7 @@ def answer(job: dict[str, Any]) -> Answer:
     if job["kind"] == "raster":
         from mgcap.geo.plain import copy_plain
 
-        copy_plain(path, Path(job["target"]), job["bands"], job["max_pixels"])
-        return {}, None
+        return {"notes": copy_plain(path, Path(job["target"]), job["bands"], job["max_pixels"])}, None
     width, height = image_size(path, job["format"])
     if width * height > job["max_pixels"]:
         sentence = f"the image is {width} x {height} pixels; {job['max_pixels'] / 1e6:g} million are allowed"

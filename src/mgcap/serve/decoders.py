@@ -125,10 +125,13 @@ class Decoders:
             raise LargeImageError(int(header["pixels"]))
         return pixels
 
-    def raster(self, path: Path, target: Path, bands: Sequence[int] | None, max_pixels: int, seconds: float) -> None:
-        """Write a plain copy of a raster, see :func:`mgcap.geo.plain.copy_plain`."""
+    def raster(
+        self, path: Path, target: Path, bands: Sequence[int] | None, max_pixels: int, seconds: float
+    ) -> list[str]:
+        """Write a plain copy of a raster and say what was assumed of it, see :func:`mgcap.geo.plain.copy_plain`."""
         job = {"kind": "raster", "path": str(path), "target": str(target), "bands": bands, "max_pixels": max_pixels}
-        self._ask(job, seconds)
+        notes: list[str] = self._ask(job, seconds)[0]["notes"]
+        return notes
 
     def _ask(self, job: dict[str, Any], seconds: float) -> tuple[dict[str, Any], Array | None]:
         child = self._idle.get()

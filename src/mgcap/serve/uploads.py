@@ -103,14 +103,16 @@ async def uploaded_pixels(service: Service, upload: UploadFile, folder: Path) ->
         yield await service.in_decoder_thread(decode, True)
 
 
-async def plain_raster(service: Service, upload: UploadFile, folder: Path, bands: Sequence[int] | None) -> Path:
-    """A plain copy of an uploaded raster, for the map."""
+async def plain_raster(
+    service: Service, upload: UploadFile, folder: Path, bands: Sequence[int] | None
+) -> tuple[Path, list[str]]:
+    """A plain copy of an uploaded raster, for the map, and what was assumed of it."""
     path, form = await save_upload(upload, folder)
     if form != "TIFF":
         raise Refusal(415, "only (Geo)TIFF rasters can be mapped")
     target = folder / "plain.tif"
     limit = int(1e6 * service.settings.max_raster_megapixels)
     copy = partial(service.decoders.raster, path, target, bands, limit, service.settings.raster_decode_timeout)
-    await asyncio.get_running_loop().run_in_executor(service.copy_thread, copy)
+    notes = await asyncio.get_running_loop().run_in_executor(service.copy_thread, copy)
     path.unlink()
-    return target
+    return target, notes

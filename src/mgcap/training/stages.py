@@ -17,6 +17,7 @@ from mgcap.errors import DataError, ImageError, MgcapError
 from mgcap.inference.calibration import calibration_views, fit_reductions, pca_images
 from mgcap.inference.engines import Engine
 from mgcap.inference.extraction import Extractor
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.inference.preparation import open_cache, prepare_engine, universal_engine
 from mgcap.inference.universal import UniversalDescriptor, universal_for
 from mgcap.model import MGCAP
@@ -242,6 +243,7 @@ def identity(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
         "weights": str(setup.weights),
         "seed": setup.runtime.seed,
         "images": fingerprints.hexdigest(),
+        **rule_fingerprints(model.config),
     }
 
 

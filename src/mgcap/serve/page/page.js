@@ -15,7 +15,9 @@ function element(name, attributes = {}, ...children) {
 }
 function drawing(make) { element.svg = true; try { return make(); } finally { element.svg = false; } }
 
-function say(text, bad = false) { status.textContent = text; status.classList.toggle("bad", bad); }
+// What the command line calls --bands is a field of this page, of the same name.
+const in_terms_of_the_page = (text) => text.replace(/--(bands|scale|tile|overlap)\b/g, (_, name) => name[0].toUpperCase() + name.slice(1));
+function say(text, bad = false) { status.textContent = bad ? in_terms_of_the_page(text) : text; status.classList.toggle("bad", bad); }
 
 function token_of_address() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -166,6 +168,7 @@ function show_map(found) {
   result.replaceChildren(element("article", { class: "card" },
     element("h2", { text: `Map of ${found.cells.filter((c) => c >= 0).length} cells` }),
     element("div", { class: "map" }, element("img", { src: found.image, alt: "The raster" }), canvas), answer,
+    ...found.notes.map((note) => element("p", { class: "note", role: "note", text: note })),
     element("label", {}, "Opacity ", opacity),
     element("ul", { class: "legend" }, ...present.map((entry) => { const swatch = element("i", { "aria-hidden": "true" }); swatch.style.background = entry.colour;
       return element("li", {}, swatch, element("span", { text: `${entry.class}: ${percent(entry.share)}` })); })),
