@@ -9,6 +9,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, ImageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @guarded
+@expanded
 def compare(
     scenes: Annotated[Path | None, typer.Argument(help="A folder with one subfolder per class.")] = None,
     methods: Annotated[

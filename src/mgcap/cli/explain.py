@@ -10,6 +10,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.cli.predict import expand
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -21,6 +22,7 @@ MAPS = ("tsne", "pca", "none")
 
 
 @guarded
+@expanded
 def explain(
     images: Annotated[list[str] | None, typer.Argument(help="Files, globs and folders.")] = None,
     model: o.Model = DEFAULT_MODEL,

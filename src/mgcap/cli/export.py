@@ -9,10 +9,12 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
+from mgcap.cli.signature import expanded
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
 @guarded
+@expanded
 def export(
     model: o.Model = DEFAULT_MODEL,
     add: o.Add = None,

@@ -11,6 +11,7 @@ import typer
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
 from mgcap.cli.predict import expand
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, RasterError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -37,6 +38,7 @@ def _rasters(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
 
 
 @guarded
+@expanded
 def make_map(
     rasters: Annotated[list[str], typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files, globs, folders.")],
     out: Annotated[

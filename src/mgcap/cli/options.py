@@ -12,7 +12,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -107,7 +107,15 @@ Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per clas
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class FileOptions:
+    """Options about options; :func:`mgcap.cli.signature.expanded` gives them to every command."""
+
+    from_file: FromFile = None
+    to_file: ToFile = None
+
+
+@dataclass(frozen=True)
+class ModelOptions(FileOptions):
     """Options that describe a model."""
 
     preset: Preset = "compact"
@@ -117,8 +125,6 @@ class ModelOptions:
     normalisation: Normalisation = None
     settings: Settings = None
     add: Add = None
-    from_file: FromFile = None
-    to_file: ToFile = None
 
     def values(self) -> dict[str, Any]:
         """The model values that were given: by flags, by --set, and by the file of --config, the first going before."""
@@ -257,9 +263,3 @@ def _read_weights(path: Path) -> dict[str, str]:
         return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
     except (ValueError, KeyError, AttributeError) as error:
         raise DataError(f"{path} must have the columns class and weight") from error
-
-
-def helps(group: type[ModelOptions]) -> dict[str, str]:
-    """The help of each option of a group."""
-    hints = get_type_hints(group, include_extras=True)
-    return {name: str(get_args(hint)[1].help or "") for name, hint in hints.items()}

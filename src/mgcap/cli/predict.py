@@ -15,6 +15,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, ImageError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -67,6 +68,7 @@ def _is(question: Callable[[], bool]) -> bool:
 
 
 @guarded
+@expanded
 def predict(
     images: Annotated[list[str], typer.Argument(help="Files, globs and folders.")],
     model: o.Model = DEFAULT_MODEL,

@@ -12,6 +12,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -20,6 +21,7 @@ SHORTEST_TOKEN = 8
 
 
 @guarded
+@expanded
 def serve(
     model: Annotated[
         list[Path] | None,
