@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, show_table, words
 from mgcap.cli.signature import expanded
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 def compare(
     scenes: Annotated[Path | None, typer.Argument(help="A folder with one subfolder per class.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names or families, as vgg16-svm,handcrafted; default: all methods.")
+        str | None,
+        typer.Option(
+            help="Names or families, as vgg16-svm,handcrafted; default: all methods.",
+            autocompletion=c.several_of(c.METHODS),
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="List the methods, and leave.")] = False,
     add: Annotated[

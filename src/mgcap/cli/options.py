@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli.console import bars, words
-from mgcap.cli.settings import ConfigFile, apply_file, parse_pairs, read_config
-from mgcap.descriptions import MODEL, config_sentence
+from mgcap.cli.settings import ELSEWHERE, ConfigFile, apply_file, parse_pairs, read_config
+from mgcap.descriptions import FINETUNE, MODEL, config_sentence
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
 
@@ -29,17 +30,20 @@ if TYPE_CHECKING:
     from mgcap.data.splits import Split
     from mgcap.training.recipe import Finetune
 
-Preset = Annotated[str, typer.Option(help=MODEL["preset"])]
-Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"])]
+Preset = Annotated[str, typer.Option(help=MODEL["preset"], autocompletion=c.one_of(c.PRESETS))]
+Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"], autocompletion=c.one_of(c.BACKBONES))]
 Granularities = Annotated[str | None, typer.Option(help=MODEL["granularities"])]
 Rotations = Annotated[int | None, typer.Option(help=MODEL["rotations"])]
-Normalisation = Annotated[str | None, typer.Option(help=MODEL["normalisation"])]
+Normalisation = Annotated[
+    str | None, typer.Option(help=MODEL["normalisation"], autocompletion=c.one_of(c.NORMALISATIONS))
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
         help="Any other value of the model, as --set channels=64; may be repeated. mgcap config list shows them all.",
+        autocompletion=c.assigned(MODEL, ELSEWHERE),
     ),
 ]
 Add = Annotated[
@@ -62,19 +66,38 @@ ToFile = Annotated[
     typer.Option("--save-config", help="Write all options of this command to a TOML file for --config, as run.toml."),
 ]
 Weights = Annotated[
-    str, typer.Option(help="Weights of the backbone: imagenet, random, or a file, as --weights resnet50.safetensors.")
+    str,
+    typer.Option(
+        help="Weights of the backbone: imagenet, random, or a file, as --weights resnet50.safetensors.",
+        autocompletion=c.one_of(("imagenet", "random"), c.WEIGHTS),
+    ),
 ]
 Descriptor = Annotated[
-    str, typer.Option(help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).")
+    str,
+    typer.Option(
+        help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).",
+        autocompletion=c.one_of(c.DESCRIPTORS),
+    ),
 ]
 Engine = Annotated[
-    str, typer.Option(help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.")
+    str,
+    typer.Option(
+        help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.",
+        autocompletion=c.one_of(c.ENGINES),
+    ),
 ]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
+Device = Annotated[
+    str,
+    typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...", autocompletion=c.one_of(c.DEVICES)),
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
 Regularisation = Annotated[
-    str, typer.Option(help="Strength of the head's L2 term, as 0.01, or auto for cross-validation.")
+    str,
+    typer.Option(
+        help="Strength of the head's L2 term, as 0.01, or auto for cross-validation.",
+        autocompletion=c.one_of(["auto"]),
+    ),
 ]
 Json = Annotated[
     str | None,
@@ -94,11 +117,15 @@ Tune = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         help="How to fine-tune, as --tune epochs=4; may be repeated. mgcap config list shows all values.",
+        autocompletion=c.assigned(FINETUNE),
     ),
 ]
 Model = Annotated[
     Path,
-    typer.Option(help="A model that mgcap train wrote, as model.mgcap, or ucmerced, which comes with the package."),
+    typer.Option(
+        help="A model that mgcap train wrote, as model.mgcap, or ucmerced, which comes with the package.",
+        autocompletion=c.models,
+    ),
 ]
 Resolution = Annotated[
     float | None, typer.Option(help="Metres per pixel of the images, as 0.3; maps need it.", min=1e-6)

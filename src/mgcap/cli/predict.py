@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, show_table, words
 from mgcap.cli.signature import expanded
@@ -75,7 +76,9 @@ def predict(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="Format of the answers: table, csv or json; default: table on a terminal, else csv."
+            "--format",
+            help="Format of the answers: table, csv or json; default: table on a terminal, else csv.",
+            autocompletion=c.one_of(FORMATS),
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of most probable classes to list.")] = 5,

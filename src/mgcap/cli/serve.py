@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded
 from mgcap.cli.signature import expanded
@@ -25,7 +26,10 @@ SHORTEST_TOKEN = 8
 def serve(
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default."),
+        typer.Option(
+            help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default.",
+            autocompletion=c.models,
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen at, as 0.0.0.0; by default only this machine can reach it.")
