@@ -19,7 +19,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli.console import bars, words
 from mgcap.cli.settings import ELSEWHERE, ConfigFile, apply_file, parse_pairs, read_config
-from mgcap.descriptions import FINETUNE, MODEL, config_sentence
+from mgcap.descriptions import FINETUNE, MODEL, values_checked
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
 
@@ -216,18 +216,14 @@ class TrainingOptions(ModelOptions):
             if self.tune:
                 raise DataError("--tune needs --finetune")
             return None
-        from pydantic import ValidationError
-
         from mgcap.training.recipe import Finetune
 
         values: dict[str, Any] = {**(in_file or {}), **parse_pairs("--tune", self.tune)}
         weights = values.get("class_weights")
         if isinstance(weights, str) and weights not in ("none", "auto"):
             values["class_weights"] = _read_weights(Path(weights))
-        try:
+        with values_checked("--tune: ", Finetune.model_fields):
             return Finetune.model_validate(values)
-        except ValidationError as error:
-            raise DataError(f"--tune: {config_sentence(error, Finetune.model_fields)}") from error
 
 
 def run_added(files: list[Path] | None) -> None:
