@@ -247,7 +247,7 @@ def test_a_classifier_around_a_torch_module(tmp_path: Path) -> None:
     for wrong in ([1, 2], [1, 1, 2]):
         with pytest.raises(ValueError, match="3 different labels, one for each logit"):
             SceneClassifier.from_model(module, wrong)
-    with pytest.raises(ValuesError, match="^resolution: Input should be greater than 0"):
+    with pytest.raises(ValuesError, match=r"^resolution: Input should be greater than 0"):
         SceneClassifier.from_model(module, [30, 10, 20], engine="torch", resolution=-1)
     with pytest.raises(MgcapError, match="PCA of this model is not fitted"):
         SceneClassifier.from_model(mgcap.MGCAP(mgcap.MGCAPConfig(**values, num_classes=3)), list("abc"))

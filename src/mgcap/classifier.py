@@ -207,7 +207,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
             raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
         percentiles = self.metrics_.get(CONFIDENCE)
         if not percentiles:
-            how = "--validation 0.1" if "finetune" in self.provenance_ else "--regularisation auto"
+            how = "validation=0.1" if "finetune" in self.provenance_ else "regularisation='auto'"
             raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
         return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
 

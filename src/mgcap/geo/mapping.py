@@ -98,9 +98,9 @@ def map_raster(
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
     if out.suffix.lower() not in SUFFIXES:
-        raise RasterError(f"--out takes a .gpkg or .geojson file, not {out}")
+        raise RasterError(f"`out` takes a .gpkg or .geojson file, not {out}")
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
-        raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
+        raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
     file = find_model(model)
     with open_raster(raster, bool(options.get("allow_vrt"))) as dataset:
         if (guess := guessed_bands(dataset, options.get("bands"))) is not None:
