@@ -251,7 +251,7 @@ def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any])
     if path is None or not path.exists():
         return None
     if not resume:
-        raise DataError(f"{folder} holds a run that is not finished; give `resume` to resume it, or remove {path}")
+        raise DataError(f"{folder} holds a run that is not finished; add `resume` to resume it, or remove {path}")
     _, values = read_checkpoint(path)
     changed = [name for name in wanted if values.get("identity", {}).get(name) != wanted[name]]
     if changed:
