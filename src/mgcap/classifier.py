@@ -14,6 +14,7 @@ from sklearn.base import ClassifierMixin
 from mgcap.data.imagery import Imagery, imagery_of
 from mgcap.data.samples import Samples
 from mgcap.data.stream import Item, check_items
+from mgcap.descriptions import values_checked
 from mgcap.descriptor import SceneEstimator, _raise, names_values
 from mgcap.errors import MgcapError
 from mgcap.inference.descriptors import cached_answers, probabilities, stream_answers
@@ -108,8 +109,9 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.resolution = resolution
 
     def setup(self) -> Setup:
-        """How to train."""
-        recipe = None if self.finetune is None else Finetune.model_validate(self.finetune)
+        """How to train; an impossible value of ``finetune`` is a ``ValuesError``."""
+        with values_checked("finetune: ", Finetune.model_fields):
+            recipe = None if self.finetune is None else Finetune.model_validate(self.finetune)
         return Setup(self.weights, self.regularisation, recipe, self.runtime(), self.descriptor)
 
     # fitting
@@ -137,7 +139,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         setup = self.setup()
         setup.check()
         self.configuration(2)
-        Imagery(resolution=self.resolution)
+        with values_checked():
+            Imagery(resolution=self.resolution)
         if setup.finetune is not None and not (sample_weight is None and self.class_weight is None):
             name = "class_weight" if sample_weight is None else "sample_weight"
             raise LabelError(f"{name} is for the exact head alone; with finetune, give class_weights in its recipe")
@@ -273,7 +276,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
 
         Raises:
             LabelError: If the labels are not those of the logits.
-            MgcapError: If the PCA is not fitted.
+            MgcapError: If the PCA is not fitted, or the images cannot have that resolution or side.
         """
         labels = label_array(classes)
         if len(labels) != model.config.num_classes or len(set(labels.tolist())) != len(labels):
@@ -286,7 +289,9 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.backbone_ = backbone_record(model, "a torch module")
         self.provenance_ = {"weights": self.backbone_["source"], "engine": self.engine_.name, **made()}
         self.metrics_, self.regularisation_, self.cv_accuracy_ = {}, None, None
-        self.imagery_, self.file_ = Imagery(side=side, resolution=resolution), None
+        with values_checked():
+            self.imagery_ = Imagery(side=side, resolution=resolution)
+        self.file_ = None
         return self
 
     @classmethod

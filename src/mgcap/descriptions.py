@@ -6,10 +6,11 @@ Nothing large is imported here, so that ``mgcap COMMAND --help`` need not wait f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mgcap.errors import did_you_mean
+from mgcap.errors import ValuesError, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -107,3 +108,14 @@ def config_sentence(error: ValidationError, known: Iterable[str] | None = None) 
         else:
             parts.append(message)
     return "; ".join(parts)
+
+
+@contextmanager
+def values_checked(before: str = "", known: Iterable[str] | None = None) -> Iterator[None]:
+    """Turn what pydantic says of values into a :class:`ValuesError` of one sentence, see :func:`config_sentence`."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise ValuesError(before + config_sentence(error, known)) from error

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import InputTags, Tags, TransformerTags
 
 from mgcap.config import MGCAPConfig
 from mgcap.data.stream import check_items, check_training
-from mgcap.descriptions import config_sentence
-from mgcap.errors import ImageError, MgcapError, ValuesError, did_you_mean
+from mgcap.descriptions import values_checked
+from mgcap.errors import ImageError, MgcapError, did_you_mean
 from mgcap.inference.descriptors import vectors
 from mgcap.inference.engines import Engine, is_stale
 from mgcap.inference.preparation import build_model, prepare_engine, reopen_engine
@@ -92,10 +91,8 @@ class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ValuesError: With one sentence, if a value is impossible.
         """
         given = {name: value for name in VALUES if (value := getattr(self, name)) is not None}
-        try:
+        with values_checked():
             return MGCAPConfig(**{"preset": self.preset, **given, "num_classes": num_classes})
-        except ValidationError as error:
-            raise ValuesError(config_sentence(error)) from error
 
     def runtime(self) -> Runtime:
         """Engine, device, seed, cache and progress."""

@@ -1,4 +1,8 @@
-"""Errors that are meant to be read by people: one sentence each, saying what to do."""
+"""Errors that are meant to be read by people: one sentence each, saying what to do.
+
+Parameters stand in backticks, with a value if need be, as `tile` or `engine=torch`, so that the command line can speak
+of its flags instead (:func:`mgcap.cli.console.in_flags`).
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,20 @@ class ImageError(DataError):
 
 class RasterError(DataError):
     """A raster cannot be mapped."""
+
+
+class UntrustedRasterError(RasterError):
+    """A raster that is opened with ``allow_vrt`` only; its reason, and what ``allow_vrt`` does."""
+
+    def __init__(
+        self,
+        reason: str,
+        why: str = ": it could read other files or use the network; give `allow_vrt` if you trust it",
+    ) -> None:
+        super().__init__(reason, why)
+
+    def __str__(self) -> str:
+        return "".join(self.args)
 
 
 class WeightsError(MgcapError):

@@ -18,6 +18,8 @@ class Bars(Progress):
     """Progress bars with an ETA on standard error; plain lines where that is not a terminal."""
 
     shown = True
+    #: What becomes of lines before they are printed.
+    wording: Callable[[str], str] = staticmethod(lambda line: line)
 
     @contextmanager
     def __call__(self, title: str, total: int | None) -> Iterator[Callable[[int], None]]:
@@ -62,7 +64,7 @@ class Bars(Progress):
     def say(self, line: str) -> None:
         """Print a line on standard error."""
         if self.shown:
-            words.print(line, markup=False)
+            words.print(self.wording(line), markup=False)
 
 
 bars = Bars()

@@ -134,7 +134,7 @@ def _other(side: int, bands: int = 3) -> Callable[[Path, Path], None]:
     return make
 
 
-TRUST = "--allow-vrt"
+TRUST = "`allow_vrt`"
 RASTERS = [
     Case("overview-file", "raster", _overview(str), "names another file"),
     Case("overview-inline-vrt", "raster", _overview(vrt), "names another file"),

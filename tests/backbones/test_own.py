@@ -56,7 +56,9 @@ def test_a_file_of_the_users_own(tmp_path: Path) -> None:
     model.save(tmp_path / "m.mgcap")
     assert (SceneClassifier.load(tmp_path / "m.mgcap", engine="torch").predict(images) == model.predict(images)).all()
     del BACKBONES["mine"]
-    with pytest.raises(BundleError, match=r"needs a backbone that is not installed; .*--add FILE.*'mine'"):
+    with pytest.raises(
+        BundleError, match=r"needs a backbone that is not installed; .*`mgcap.backbones.add_file`.*'mine'"
+    ):
         SceneClassifier.load(tmp_path / "m.mgcap")
 
 

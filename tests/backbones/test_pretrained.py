@@ -61,7 +61,7 @@ def test_fetched_once_checked_always(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(WeightsError, match="pinned"):
         weights.load_weights("alexnet")
     (tmp_path / "net.pth").unlink()
-    with pytest.raises(WeightsError, match=r"could not be fetched .*gone.*--weights FILE"):
+    with pytest.raises(WeightsError, match=r"could not be fetched .*gone.*`weights=FILE`"):
         weights.load_weights("alexnet")
     with pytest.raises(WeightsError, match="no weights are catalogued for 'nothing'"):
         weights.load_weights("nothing")
@@ -169,7 +169,7 @@ def test_nothing_in_the_cache_is_parsed_before_its_hash_is_right(name: str, monk
 def test_a_backbone_without_a_pinned_download(monkeypatch: pytest.MonkeyPatch) -> None:
     publish(monkeypatch, "googlenet", "")
     with pytest.raises(
-        WeightsError, match="no pinned download is known for googlenet; give a file with --weights FILE"
+        WeightsError, match="no pinned download is known for googlenet; give a file with `weights=FILE`"
     ):
         weights.load_weights("googlenet")
     assert not weights.is_cached("googlenet")

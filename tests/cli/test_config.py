@@ -57,6 +57,56 @@ def test_commands_take_a_file_and_the_command_line_wins(scenes: Path, tmp_path: 
     assert "runs is not an option of train and is skipped" in done.stderr and (tmp_path / "m.mgcap").exists()
 
 
+@pytest.mark.parametrize("command", ["predict", "map", "explain", "export", "serve", "compare", "demo"])
+def test_commands_that_make_no_model_skip_its_tables(command: str, tmp_path: Path) -> None:
+    file, kept = tmp_path / "run.toml", tmp_path / "kept.toml"
+    file.write_text('preset = "paper"\n[model]\nrotations = 3\n[finetune]\n')
+    none = ["--model", tmp_path / "none.mgcap"]  # every command ends before it begins
+    arguments: dict[str, list[object]] = {
+        "predict": ["x.png", *none],
+        "map": ["x.tif", *none],
+        "explain": none,
+        "export": [*none, "--out", tmp_path / "x.onnx"],
+        "serve": ["--token", "secret"],
+        "compare": ["--list"],
+        "demo": ["--per-class", 0],
+    }
+    code = {"compare": 0, "demo": 2}.get(command, 1)
+    told = run(command, *arguments[command], "--config", file, "--save-config", kept, code=code).stderr
+    for what in ("preset", "the table [model]", "the table [finetune]"):
+        assert f"{what} is not an option of {command} and is skipped" in told
+    if command != "demo":
+        written = tomllib.loads(kept.read_text())
+        assert "finetune" not in written and "token" not in written and not isinstance(written.get("model"), dict)
+
+
+def test_a_map_keeps_its_options(scenes: Path, model: Path, tmp_path: Path) -> None:
+    raster, file = next(scenes.rglob("*.png")), tmp_path / "map.toml"
+    maps = [tmp_path / f"{name}.geojson" for name in "abc"]
+    options = ["--model", model, "--engine", "torch", "--tile", "32px", "--overlap", 0.5, "--format", "geojson"]
+    run("map", raster, *options, "--save-config", file, "--out", maps[0])
+    written = tomllib.loads(file.read_text())
+    wanted = {"model": str(model), "engine": "torch", "tile": "32px", "overlap": 0.5, "format": "geojson"}
+    assert wanted.items() <= written.items() and not {"out", "config", "save_config"} & set(written)
+    run("map", raster, "--config", file, "--save-config", tmp_path / "again.toml", "--out", maps[1])
+    assert tomllib.loads((tmp_path / "again.toml").read_text()) == written
+    assert maps[0].read_bytes() == maps[1].read_bytes()
+    run("map", raster, "--config", file, "--overlap", 0, "--out", maps[2])
+    assert len(json.loads(maps[2].read_text())["features"]) < len(json.loads(maps[1].read_text())["features"])
+    file.write_text("overlp = 0.5")
+    told = sentence("map", raster, "--config", file, "--out", maps[2])
+    assert "'overlp' is unknown (did you mean 'overlap'?)" in told
+
+
+def test_predictions_keep_their_options(scenes: Path, model: Path, tmp_path: Path) -> None:
+    file, images = tmp_path / "predict.toml", next(scenes.iterdir())
+    first = run("predict", images, "--model", model, "--format", "json", "--top", 2, "--save-config", file).stdout
+    written = tomllib.loads(file.read_text())
+    assert (written["model"], written["format"], written["top"], written["engine"]) == (str(model), "json", 2, "auto")
+    assert run("predict", images, "--config", file).stdout == first
+    assert run("predict", images, "--config", file, "--format", "csv").stdout.startswith("path,class")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -65,7 +115,8 @@ def test_commands_take_a_file_and_the_command_line_wins(scenes: Path, tmp_path: 
         ("[model]\nchanels = 8", "'chanels' is unknown in [model] (did you mean 'channels'?)"),
         ("[finetune]\nepoch = 8", "'epoch' is unknown in [finetune] (did you mean 'epochs'?)"),
         ("seed = ", "is not a TOML file"),
-        ("model = 3", "model must be a table, [model]"),
+        ("model = 3", "model must be a table, [model], or the file of a model"),
+        ("finetune = 3", "finetune must be a table, [finetune]"),
         ("[model]\nrotations = 0", "rotations: Input should be greater than or equal to 1"),
     ],
 )

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.run import run, run_apart
+import pytest
+
+from mgcap.cli.console import in_flags
+from tests.cli.run import SMALL, run, run_apart, sentence
 
 
 def test_help_has_an_example_everywhere() -> None:
@@ -31,3 +34,26 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     for arguments in (["--debug", "train", tmp_path / "none"], ["train", tmp_path / "none", "--debug"]):
         done = run_apart(*arguments)
         assert done.returncode == 1 and "Traceback" in done.stderr and "DataError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("`min_valid` takes 0 to 1, not 2", "--min-valid takes 0 to 1, not 2"),
+        ("say it with `bands`, as `bands=4,3,2`", "say it with --bands, as --bands 4,3,2"),
+        ("seed: must be a number; bands: are three", "seed: must be a number; --bands: are three"),
+        ("register your file with `mgcap.backbones.add_file`", "register your file with --add"),
+        ("`tensor` of another library; what: is this", "`tensor` of another library; what: is this"),
+    ],
+)
+def test_the_librarys_parameters_are_flags_here(said: str, shown: str) -> None:
+    assert in_flags(said, ("bands", "min_valid", "add")) == shown
+
+
+def test_errors_of_values_name_flags(scenes: Path, tmp_path: Path) -> None:
+    train = ["train", scenes, "--out", tmp_path / "m.mgcap", *SMALL]
+    assert "--regularisation: must be 'auto' or a positive number" in sentence(*train, "--regularisation", -1)
+    assert "--rotations: Input should be" in sentence(*train, "--rotations", 0)
+    assert "--descriptor: 'mine' is unknown" in sentence(*train, "--descriptor", "mine")
+    studies = ["ablate", scenes, "--out", tmp_path / "a", *SMALL, "--studies", "gradient"]
+    assert "needs --finetune" in sentence(*studies)

@@ -57,7 +57,8 @@ def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) 
     assert "there is no file" in told(tmp_path / "none.tif")
     assert "--bands takes numbers" in told(raster, "--bands", "a,b")
     assert "from 1 to 3" in told(raster, "--bands", "4,3,2")
-    assert "--tile takes" in told(raster, "--tile", "3 miles")
+    assert "error: --tile takes" in told(raster, "--tile", "3 miles")
+    assert "error: --scale takes" in told(raster, "--scale", "dark")
     assert "at least 8" in told(raster, "--tile", "3px")
     deep = tmp_path / "deep.tif"
     _write(deep, np.full((3, 64, 64), 900, np.uint16))
@@ -69,7 +70,11 @@ def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) 
     short.write_bytes(raster.read_bytes()[:-20_000])
     assert "short.tif cannot be read" in told(short)
     assert not (tmp_path / "m.gpkg").exists()
-    assert ".gpkg or .geojson" in sentence("map", raster, "--model", model, "--out", tmp_path / "m.txt")
+    (tmp_path / "scene.vrt").write_text("<VRTDataset/>")
+    assert "give --allow-vrt if you trust it" in told(tmp_path / "scene.vrt")
+    assert "error: --out takes a .gpkg or .geojson" in sentence(
+        "map", raster, "--model", model, "--out", tmp_path / "m.txt"
+    )
 
 
 def test_one_bad_raster_does_not_cost_the_others(raster: Path, tmp_path: Path, model: Path) -> None:

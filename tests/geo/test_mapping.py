@@ -235,7 +235,7 @@ def test_tiles_are_in_metres_or_pixels(text: str, meaning: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-3m", "3km", "m"])
 def test_other_tiles_are_refused(text: str) -> None:
-    with pytest.raises(RasterError, match="--tile takes"):
+    with pytest.raises(RasterError, match="`tile` takes"):
         parse_tile(text)
 
 

@@ -33,9 +33,9 @@ def write(write_raster: Any) -> Any:
 
 @pytest.mark.parametrize("text", ["9999999999999999999", "9" * 30 + "m", "1000000001px"])
 def test_tiles_beyond_all_measure_are_refused(text: str, write: Any) -> None:
-    with pytest.raises(RasterError, match="--tile takes at most 1,000,000,000"):
+    with pytest.raises(RasterError, match="`tile` takes at most 1,000,000,000"):
         parse_tile(text)
-    with pytest.raises(RasterError, match="--tile takes at most"):
+    with pytest.raises(RasterError, match="`tile` takes at most"):
         _plan(write(), tile=text)
 
 
@@ -43,16 +43,16 @@ def test_tiles_beyond_all_measure_are_refused(text: str, write: Any) -> None:
     "text", ["9" * 400, "1" * 200_000 + "x", "0." + "0" * 400, "0.0000", "1e3", "nan", "inf", "٣m"]
 )
 def test_other_numbers_are_refused_in_one_short_sentence(text: str) -> None:
-    with pytest.raises(RasterError, match="--tile takes metres or pixels") as error:
+    with pytest.raises(RasterError, match="`tile` takes metres or pixels") as error:
         parse_tile(text)
     assert len(str(error.value)) < 120
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -0.1, 1.1])
 def test_parts_that_are_none_are_refused(wrong: float, write: Any) -> None:
-    with pytest.raises(RasterError, match=r"--overlap takes 0 to 0\.9"):
+    with pytest.raises(RasterError, match=r"`overlap` takes 0 to 0\.9"):
         _plan(write(), overlap=wrong)
-    with pytest.raises(RasterError, match="--min-valid takes 0 to 1"):
+    with pytest.raises(RasterError, match="`min_valid` takes 0 to 1"):
         _plan(write(), min_valid=wrong)
 
 
@@ -63,7 +63,7 @@ def test_a_tile_may_be_larger_than_the_raster(write: Any) -> None:
 
 def test_a_tile_that_no_memory_holds_is_refused(write: Any) -> None:
     coarse = write(transform=Affine(1000, 0, 400_000, 0, -1000, 5_600_000))
-    with pytest.raises(RasterError, match=r"tiles of 400,\d+ x 300,\d+ pixels, over the limit.*smaller --tile"):
+    with pytest.raises(RasterError, match=r"tiles of 400,\d+ x 300,\d+ pixels, over the limit.*smaller `tile`"):
         _plan(coarse, tile="1000000px")
     assert _plan(coarse, Imagery(side=64), tile="1000000px").shape == (150, 200)
 

@@ -86,10 +86,11 @@ def test_what_cannot_be_had_is_said_in_one_sentence(saved: tuple[SceneClassifier
         (("none.mgcap",), {}, "'none.mgcap' is neither a model"),
         (("compact",), {}, "num_classes: say how many classes"),
         (("compact", 1), {}, "num_classes"),
-        (("compact", 3), {"rotation": 4}, "rotation: .* .did you mean 'rotations'"),
+        (("compact", 3), {"rotation": 4}, "'rotation' is not .* .did you mean 'rotations'"),
         (("compact", 3), {"device": "nonsense"}, "device 'nonsense'"),
         ((path,), {"channels": 4}, "do not fit a model with other values of channels"),
-        ((path,), {"rotations": 0}, "rotations"),
+        ((path,), {"rotations": 0}, r"^rotations: .* .given: 0.$"),
+        (("compact", 3), {"vector": "tringle"}, "^vector: .* .did you mean 'triangle'"),
     ):
         with pytest.raises(MgcapError, match=sentence) as caught:
             MGCAP.from_pretrained(*arguments, **values)

@@ -120,8 +120,14 @@ def test_a_raster_comes_back_plain(decoders: Decoders, tmp_path: Path) -> None:
         made.write(values)
         made.update_tags(SECRET="x", OTHER="y")
         made.update_tags(ns="MINE", X="z")
-    with pytest.raises(Refusal, match="say it with --bands"):
+    with pytest.raises(Refusal, match="say it with bands, as bands=4,3,2"):
         decoders.raster(source, target, None, LIMIT, 60)
+    untrusted = tmp_path / "untrusted.tif"
+    untrusted.write_bytes(source.read_bytes())
+    with rasterio.open(untrusted, "r+") as other:
+        other.update_tags(ns="OVERVIEWS", OVERVIEW_FILE="none.tif")
+    with pytest.raises(Refusal, match=r"names another file for its overviews$"):  # a page cannot say that it is trusted
+        decoders.raster(untrusted, target, [4, 3, 2], LIMIT, 60)
     decoders.raster(source, target, [4, 3, 2], LIMIT, 60)
     with rasterio.open(target) as plain:
         np.testing.assert_array_equal(plain.read(), values[[3, 2, 1]])

@@ -225,7 +225,7 @@ def test_the_logits_after_training_are_those_of_the_classifier(scenes: Path) -> 
 def test_a_checkpoint_belongs_to_its_run(scenes: Path, tmp_path: Path) -> None:
     folder = open_folder(scenes)
     first = SceneClassifier(**_options()).fit(folder.paths, folder.labels, folder=tmp_path)
-    with pytest.raises(DataError, match="not finished; add --resume"):
+    with pytest.raises(DataError, match="not finished; add `resume`"):
         SceneClassifier(**_options()).fit(folder.paths, folder.labels, folder=tmp_path)
     with pytest.raises(DataError, match="a run with other options"):
         SceneClassifier(**_options(lr=0.5)).fit(folder.paths, folder.labels, folder=tmp_path, resume=True)

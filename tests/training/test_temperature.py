@@ -73,7 +73,7 @@ def test_finetuning_with_a_validation_part_keeps_its_temperature(scenes: Path, t
     without = {**options, "validation": 0.0}
     plain = SceneClassifier(**TINY, finetune=without).fit(folder.paths, folder.labels)
     assert "temperature" not in plain.metrics_
-    with pytest.raises(MgcapError, match="train it with --validation"):
+    with pytest.raises(MgcapError, match=r"train it with validation=0\.1"):
         plain.reject_threshold(0.05)
     assert 0 < loaded.reject_threshold(0.05) <= 1
     assert np.isfinite(plain.predict_proba(folder.paths)).all()

@@ -33,7 +33,7 @@ from mgcap.persistence.downloads import Say, fetch_first
 from mgcap.persistence.files import atomic_path, cache_dir, sha256_of
 
 #: Where no weights can be fetched.
-_ADVICE = "give a file with --weights FILE instead"
+_ADVICE = "give a file with `weights=FILE` instead"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
 def _published(name: str) -> Published:
     found = BACKBONES[name].weights if name in BACKBONES else None
     if found is None:
-        raise WeightsError(f"no weights are catalogued for '{name}'; give a file with --weights FILE")
+        raise WeightsError(f"no weights are catalogued for '{name}'; give a file with `weights=FILE`")
     return found
 
 
@@ -99,7 +99,7 @@ def load_weights(name: str, say: Say = lambda line: None) -> Weights:
         except WeightsError as error:
             say(f"{error}; fetching it again")
     if not attempts:
-        raise WeightsError(f"no pinned download is known for {name}; give a file with --weights FILE")
+        raise WeightsError(f"no pinned download is known for {name}; give a file with `weights=FILE`")
 
     def fetched(read: Reader) -> Callable[[Path], Weights]:
         def checked(file: Path) -> Weights:

@@ -46,7 +46,7 @@ class Backbone:
     """One backbone.
 
     Attributes:
-        name: What ``--backbone`` takes.
+        name: What ``backbone`` takes.
         summary: One line on it.
         build: From a layer to tap, and whether to tap it behind its activation, to a network ``[B, 3, H, W] ->
             [B, C, H', W']``.

@@ -190,9 +190,7 @@ def choose(methods: Methods, names: Sequence[str]) -> Methods:
             found = {name: timm_method(name)}
         if not found:
             known = ["all", *methods, *dict.fromkeys(about.family for about, _ in methods.values())]
-            raise DataError(
-                f"there is no method '{name}'{did_you_mean(name, known)}; mgcap compare --list shows them all"
-            )
+            raise DataError(f"there is no method '{name}'{did_you_mean(name, known)}; there are {', '.join(known)}")
         chosen |= {key: entry for key, entry in found.items() if key not in chosen}
     return chosen
 

@@ -38,7 +38,7 @@ class About:
     """How a method is listed.
 
     Attributes:
-        name: What ``--methods`` takes.
+        name: What ``methods`` takes.
         title: What tables show.
         family: One of :data:`FAMILIES`.
         source: Who proposed it.

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import check_writable, data, guarded, show_table, words
 from mgcap.cli.signature import expanded
@@ -31,7 +32,10 @@ def ablate(
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and plots.")] = Path("ablation"),
     studies: Annotated[
         str | None,
-        typer.Option(help="The studies to do, as granularities,rotations,normalisation; default: all of them."),
+        typer.Option(
+            help="The studies to do, as granularities,rotations,normalisation; default: all of them.",
+            autocompletion=c.several_of(c.STUDIES),
+        ),
     ] = None,
     train_ratio: o.TrainRatio = 0.8,
     runs: o.Runs = 10,

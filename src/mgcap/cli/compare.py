@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, ImageError
 
 if TYPE_CHECKING:
@@ -16,10 +18,15 @@ if TYPE_CHECKING:
 
 
 @guarded
+@expanded
 def compare(
     scenes: Annotated[Path | None, typer.Argument(help="A folder with one subfolder per class.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names or families, as vgg16-svm,handcrafted; default: all methods.")
+        str | None,
+        typer.Option(
+            help="Names or families, as vgg16-svm,handcrafted; default: all methods.",
+            autocompletion=c.several_of(c.METHODS),
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="List the methods, and leave.")] = False,
     add: Annotated[

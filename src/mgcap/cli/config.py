@@ -9,8 +9,8 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import check_writable, guarded, show_table
-from mgcap.cli.settings import ELSEWHERE, Given, save_options, toml
-from mgcap.cli.signature import expanded
+from mgcap.cli.settings import ELSEWHERE, save_options, toml
+from mgcap.cli.signature import expanded, given
 
 app = typer.Typer(help="Every value of a model and of fine-tuning, and files for --config.", no_args_is_help=True)
 
@@ -47,9 +47,10 @@ def write(
     file: Annotated[Path, typer.Argument(help="The TOML file to write.")],
     options: o.TrainingOptions,
 ) -> None:
-    """Write options to a file that train, evaluate, ablate and bench read by --config.
+    """Write the options of training to a file for --config; what a command has no use for, it skips.
+
+    Every command with options to keep writes its own by --save-config.
 
     Example: mgcap config write run.toml --preset paper --rotations 4 --finetune --tune epochs=5
     """
-    given = [Given(name, getattr(options, name), text) for name, text in o.helps(o.TrainingOptions).items()]
-    save_options(check_writable(file), given, options)
+    save_options(check_writable(file), given(options), options)

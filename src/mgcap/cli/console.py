@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import os
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
@@ -44,6 +46,28 @@ def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
 
 
+#: A parameter in a sentence of the library: in backticks, with a value or without, or before what is wrong with it.
+_PARAMETER = re.compile(r"`([\w.]+)(?:=([^`\s]*))?`|(?:^|(?<=; ))(\w+)(?=: )")
+#: Functions that are options here.
+_FUNCTIONS = {"mgcap.backbones.add_file": "add"}
+
+
+def in_flags(sentence: str, own: Collection[str]) -> str:
+    """A sentence of the library that speaks of a command's flags, where the library speaks of parameters.
+
+    Args:
+        sentence: As `tile` takes metres, see :mod:`mgcap.errors`.
+        own: Parameters of the command that runs; others are left as they are.
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name = _FUNCTIONS.get(found[1], found[1] or found[3])
+        value = f" {found[2]}" if found[2] else ""
+        return f"--{name.replace('_', '-')}{value}" if name in own else found[0]
+
+    return _PARAMETER.sub(flag, sentence)
+
+
 def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Print rows under a header on standard output."""
     from rich.table import Column, Table
@@ -61,6 +85,7 @@ def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None
 
 def guarded(command: F) -> F:
     """Turn errors into one sentence and an exit code; ``--debug`` anywhere on the line lets them through."""
+    own = frozenset(inspect.signature(command).parameters)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -69,11 +94,12 @@ def guarded(command: F) -> F:
 
         before = signal.signal(signal.SIGTERM, terminate)
         shown, warnings.showwarning = warnings.showwarning, _show_warning
+        wording, bars.wording = bars.wording, functools.partial(in_flags, own=own)
         try:
             return command(*args, **kwargs)
         except KeyboardInterrupt as stop:
             if isinstance(stop.__context__, MgcapError):  # a signal on top of an error, which says more
-                fail(str(stop.__context__))
+                fail(in_flags(str(stop.__context__), own))
             words.print("Interrupted. Files that were complete are kept; run the same command again to resume.")
             raise SystemExit(130) from None
         except BrokenPipeError:
@@ -82,10 +108,10 @@ def guarded(command: F) -> F:
         except Exception as error:
             if _debug:
                 raise
-            fail(_sentence(error))
+            fail(in_flags(_sentence(error), own))
         finally:
             signal.signal(signal.SIGTERM, before)
-            warnings.showwarning = shown
+            warnings.showwarning, bars.wording = shown, wording
 
     return run  # type: ignore[return-value]
 

@@ -13,6 +13,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import BundleError, WeightsError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _backbone() -> str:
 
 
 @guarded
+@expanded
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for scenes, model, predictions and map.")] = Path("demo-output"),
     per_class: Annotated[int, typer.Option(min=4, help="Number of scenes to draw per class.")] = 30,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, show_table, words
 from mgcap.cli.signature import expanded
@@ -21,7 +22,10 @@ def evaluate(
     options: o.TrainingOptions,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and the report.")] = Path("evaluation"),
     model: Annotated[
-        Path | None, typer.Option(help="Test this saved model on all of the images instead, as model.mgcap.")
+        Path | None,
+        typer.Option(
+            help="Test this saved model on all of the images instead, as model.mgcap.", autocompletion=c.models
+        ),
     ] = None,
     train_ratio: o.TrainRatio = 0.8,
     shots: Annotated[

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.cli.predict import expand
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -21,6 +23,7 @@ MAPS = ("tsne", "pca", "none")
 
 
 @guarded
+@expanded
 def explain(
     images: Annotated[list[str] | None, typer.Argument(help="Files, globs and folders.")] = None,
     model: o.Model = DEFAULT_MODEL,
@@ -45,7 +48,12 @@ def explain(
         int, typer.Option(help="Number of nearest images of --dataset to show for each image.", min=0, max=50)
     ] = 0,
     flat: Annotated[
-        str, typer.Option("--map", help="Map of the descriptors of --dataset: tsne, pca or none.")
+        str,
+        typer.Option(
+            "--map",
+            help="Map of the descriptors of --dataset: tsne, pca or none.",
+            autocompletion=c.one_of(MAPS),
+        ),
     ] = "tsne",
     faithfulness: Annotated[
         int, typer.Option(help="Number of images of --dataset on which to measure deletion and insertion.", min=0)

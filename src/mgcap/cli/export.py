@@ -7,17 +7,25 @@ from typing import Annotated
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
+from mgcap.cli.signature import expanded
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
 
 @guarded
+@expanded
 def export(
     model: o.Model = DEFAULT_MODEL,
     add: o.Add = None,
     form: Annotated[
-        str, typer.Option("--format", help="Format of the file: onnx, openvino or pt2 (torch.export).")
+        str,
+        typer.Option(
+            "--format",
+            help="Format of the file: onnx, openvino or pt2 (torch.export).",
+            autocompletion=c.one_of(c.EXPORTS),
+        ),
     ] = "onnx",
     out: Annotated[
         Path | None,

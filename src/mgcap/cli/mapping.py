@@ -8,11 +8,16 @@ from typing import Annotated
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded
 from mgcap.cli.predict import expand
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, RasterError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
+
+#: What ``--format`` takes.
+FORMATS = ("gpkg", "geojson")
 
 
 def _bands(text: str | None) -> tuple[int, ...] | None:
@@ -37,6 +42,7 @@ def _rasters(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
 
 
 @guarded
+@expanded
 def make_map(
     rasters: Annotated[list[str], typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files, globs, folders.")],
     out: Annotated[
@@ -55,14 +61,18 @@ def make_map(
     scale: Annotated[
         str,
         typer.Option(
-            help="Values that are black and white: auto (as in training, or a refusal), percentiles, or as 0,3000."
+            help="Values that are black and white: auto (as in training, or a refusal), percentiles, or as 0,3000.",
+            autocompletion=c.one_of(("auto", "percentiles")),
         ),
     ] = "auto",
     sieve: Annotated[
         int, typer.Option(help="Merge patches of fewer cells than this into their largest neighbour, as 3.", min=0)
     ] = 0,
     min_valid: Annotated[float, typer.Option(help="Share of a tile that must have data.", min=0.01, max=1.0)] = 0.5,
-    form: Annotated[str, typer.Option("--format", help="Format of several maps: gpkg or geojson.")] = "gpkg",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="Format of several maps: gpkg or geojson.", autocompletion=c.one_of(FORMATS)),
+    ] = "gpkg",
     cluster: Annotated[
         str | None, typer.Option(help="Dask cluster: local:N for N processes, or a scheduler as tcp://HOST:8786.")
     ] = None,
@@ -93,8 +103,8 @@ def make_map(
 
     files = _rasters(rasters, allow_vrt)
     several = len(files) > 1 or out.is_dir()
-    if form not in ("gpkg", "geojson"):
-        raise DataError(f"--format takes gpkg or geojson, not '{form}'{did_you_mean(form, ('gpkg', 'geojson'))}")
+    if form not in FORMATS:
+        raise DataError(f"--format takes gpkg or geojson, not '{form}'{did_you_mean(form, FORMATS)}")
     if several and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
     targets = [

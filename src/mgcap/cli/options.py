@@ -12,13 +12,14 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli.console import bars, words
-from mgcap.cli.settings import ConfigFile, apply_file, parse_pairs, read_config
-from mgcap.descriptions import MODEL, config_sentence
+from mgcap.cli.settings import ELSEWHERE, ConfigFile, apply_file, parse_pairs, read_config
+from mgcap.descriptions import FINETUNE, MODEL, values_checked
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
 
@@ -29,17 +30,20 @@ if TYPE_CHECKING:
     from mgcap.data.splits import Split
     from mgcap.training.recipe import Finetune
 
-Preset = Annotated[str, typer.Option(help=MODEL["preset"])]
-Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"])]
+Preset = Annotated[str, typer.Option(help=MODEL["preset"], autocompletion=c.one_of(c.PRESETS))]
+Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"], autocompletion=c.one_of(c.BACKBONES))]
 Granularities = Annotated[str | None, typer.Option(help=MODEL["granularities"])]
 Rotations = Annotated[int | None, typer.Option(help=MODEL["rotations"])]
-Normalisation = Annotated[str | None, typer.Option(help=MODEL["normalisation"])]
+Normalisation = Annotated[
+    str | None, typer.Option(help=MODEL["normalisation"], autocompletion=c.one_of(c.NORMALISATIONS))
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
         help="Any other value of the model, as --set channels=64; may be repeated. mgcap config list shows them all.",
+        autocompletion=c.assigned(MODEL, ELSEWHERE),
     ),
 ]
 Add = Annotated[
@@ -62,19 +66,38 @@ ToFile = Annotated[
     typer.Option("--save-config", help="Write all options of this command to a TOML file for --config, as run.toml."),
 ]
 Weights = Annotated[
-    str, typer.Option(help="Weights of the backbone: imagenet, random, or a file, as --weights resnet50.safetensors.")
+    str,
+    typer.Option(
+        help="Weights of the backbone: imagenet, random, or a file, as --weights resnet50.safetensors.",
+        autocompletion=c.one_of(("imagenet", "random"), c.WEIGHTS),
+    ),
 ]
 Descriptor = Annotated[
-    str, typer.Option(help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).")
+    str,
+    typer.Option(
+        help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).",
+        autocompletion=c.one_of(c.DESCRIPTORS),
+    ),
 ]
 Engine = Annotated[
-    str, typer.Option(help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.")
+    str,
+    typer.Option(
+        help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.",
+        autocompletion=c.one_of(c.ENGINES),
+    ),
 ]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...")]
+Device = Annotated[
+    str,
+    typer.Option(help="Device to compute on: auto, cpu, cuda, cuda:1, ...", autocompletion=c.one_of(c.DEVICES)),
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Cache = Annotated[bool, typer.Option(help="Keep features on disk for later runs; see mgcap cache.")]
 Regularisation = Annotated[
-    str, typer.Option(help="Strength of the head's L2 term, as 0.01, or auto for cross-validation.")
+    str,
+    typer.Option(
+        help="Strength of the head's L2 term, as 0.01, or auto for cross-validation.",
+        autocompletion=c.one_of(["auto"]),
+    ),
 ]
 Json = Annotated[
     str | None,
@@ -94,11 +117,15 @@ Tune = Annotated[
     typer.Option(
         metavar="NAME=VALUE",
         help="How to fine-tune, as --tune epochs=4; may be repeated. mgcap config list shows all values.",
+        autocompletion=c.assigned(FINETUNE),
     ),
 ]
 Model = Annotated[
     Path,
-    typer.Option(help="A model that mgcap train wrote, as model.mgcap, or ucmerced, which comes with the package."),
+    typer.Option(
+        help="A model that mgcap train wrote, as model.mgcap, or ucmerced, which comes with the package.",
+        autocompletion=c.models,
+    ),
 ]
 Resolution = Annotated[
     float | None, typer.Option(help="Metres per pixel of the images, as 0.3; maps need it.", min=1e-6)
@@ -107,7 +134,15 @@ Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per clas
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class FileOptions:
+    """Options about options; :func:`mgcap.cli.signature.expanded` gives them to every command."""
+
+    from_file: FromFile = None
+    to_file: ToFile = None
+
+
+@dataclass(frozen=True)
+class ModelOptions(FileOptions):
     """Options that describe a model."""
 
     preset: Preset = "compact"
@@ -117,8 +152,6 @@ class ModelOptions:
     normalisation: Normalisation = None
     settings: Settings = None
     add: Add = None
-    from_file: FromFile = None
-    to_file: ToFile = None
 
     def values(self) -> dict[str, Any]:
         """The model values that were given: by flags, by --set, and by the file of --config, the first going before."""
@@ -183,18 +216,14 @@ class TrainingOptions(ModelOptions):
             if self.tune:
                 raise DataError("--tune needs --finetune")
             return None
-        from pydantic import ValidationError
-
         from mgcap.training.recipe import Finetune
 
         values: dict[str, Any] = {**(in_file or {}), **parse_pairs("--tune", self.tune)}
         weights = values.get("class_weights")
         if isinstance(weights, str) and weights not in ("none", "auto"):
             values["class_weights"] = _read_weights(Path(weights))
-        try:
+        with values_checked("--tune: ", Finetune.model_fields):
             return Finetune.model_validate(values)
-        except ValidationError as error:
-            raise DataError(f"--tune: {config_sentence(error, Finetune.model_fields)}") from error
 
 
 def run_added(files: list[Path] | None) -> None:
@@ -257,9 +286,3 @@ def _read_weights(path: Path) -> dict[str, str]:
         return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
     except (ValueError, KeyError, AttributeError) as error:
         raise DataError(f"{path} must have the columns class and weight") from error
-
-
-def helps(group: type[ModelOptions]) -> dict[str, str]:
-    """The help of each option of a group."""
-    hints = get_type_hints(group, include_extras=True)
-    return {name: str(get_args(hint)[1].help or "") for name, hint in hints.items()}

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded, show_table, words
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, ImageError, did_you_mean
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -67,13 +69,16 @@ def _is(question: Callable[[], bool]) -> bool:
 
 
 @guarded
+@expanded
 def predict(
     images: Annotated[list[str], typer.Argument(help="Files, globs and folders.")],
     model: o.Model = DEFAULT_MODEL,
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="Format of the answers: table, csv or json; default: table on a terminal, else csv."
+            "--format",
+            help="Format of the answers: table, csv or json; default: table on a terminal, else csv.",
+            autocompletion=c.one_of(FORMATS),
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of most probable classes to list.")] = 5,

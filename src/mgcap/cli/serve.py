@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, data, guarded
+from mgcap.cli.signature import expanded
 from mgcap.errors import DataError
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -20,10 +22,14 @@ SHORTEST_TOKEN = 8
 
 
 @guarded
+@expanded
 def serve(
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default."),
+        typer.Option(
+            help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default.",
+            autocompletion=c.models,
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen at, as 0.0.0.0; by default only this machine can reach it.")

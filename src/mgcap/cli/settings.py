@@ -1,8 +1,8 @@
 """Options in a TOML file: what ``--config`` reads and ``--save-config`` writes.
 
-The file has the command's options under their names (``train_ratio = 0.8``), the values of the model in the table
-``[model]`` and those of fine-tuning in ``[finetune]``, whose presence asks for it. The command line
-wins over the file.
+The file has the command's options under the names of their flags (``train_ratio = 0.8``). Commands that make a model
+have its values in the table ``[model]`` and those of fine-tuning in ``[finetune]``, whose presence asks for it; those
+that use a model have its file as ``model = "model.mgcap"``. The command line wins over the file.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 #: Model values that are flags of their own, or follow from the images; the rest of a model's values is for ``[model]``.
 ELSEWHERE = ("preset", "num_classes")
-#: Parameters whose values stand in the tables.
-IN_TABLES = ("backbone", "granularities", "rotations", "normalisation", "settings", "finetune", "tune")
-#: Parameters that say what to do with this one run.
-NOT_KEPT = ("from_file", "to_file", "json_file", "csv_file", "resume", "help", "model", "out")
+#: Options whose values stand in the tables.
+IN_TABLES = ("backbone", "granularities", "rotations", "normalisation", "set", "finetune", "tune")
+#: Each table, and the parameter of the commands that read it.
+_TABLES = (("model", "settings"), ("finetune", "tune"))
+#: Options that say what to do with this one run, and a secret.
+NOT_KEPT = ("config", "save_config", "json", "csv", "list", "resume", "help", "out", "token")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class ConfigFile:
 
     Attributes:
         path: The file.
-        options: Of the command, by name.
+        options: Of the command, by the name of the flag.
         model: Values of the model.
         finetune: Values of fine-tuning; None if it is not asked for.
     """
@@ -90,7 +92,10 @@ def _read(path: Path) -> ConfigFile:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path} is not a TOML file: {error}") from error
-    model, finetune = values.pop("model", {}), values.pop("finetune", None)
+    if not isinstance(values.get("model", ""), dict | str | list):
+        raise DataError(f"{path}: model must be a table, [model], or the file of a model")
+    model = values.pop("model") if isinstance(values.get("model"), dict) else {}
+    finetune = values.pop("finetune", None)
     for name, table in (("model", model), ("finetune", {} if finetune is None else finetune)):
         if not isinstance(table, dict):
             raise DataError(f"{path}: {name} must be a table, [{name}]")
@@ -105,17 +110,21 @@ def apply_file(context: typer.Context, file: ConfigFile | None) -> ConfigFile | 
     """Make a file's options the defaults of the command; those of other commands are skipped."""
     if file is None or context.resilient_parsing:
         return file
-    own = _options(context.command)
+    own, tables = _options(context.command), {"model": file.model or None, "finetune": file.finetune}
+    flags = {parameter.name for parameter in context.command.params}
+    skipped = [f"the table [{n}]" for n, flag in _TABLES if tables[n] is not None and flag not in flags]
     elsewhere = _all_options(context.find_root().command)
     defaults: dict[str, Any] = {}
     for key, value in file.options.items():
         if key in own:
             many = isinstance(value, list) or not getattr(own[key], "multiple", False)
-            defaults[key] = value if many else [value]
+            defaults[own[key].name] = value if many else [value]
         elif key in elsewhere:
-            words.print(f"{file.path}: {key} is not an option of {context.info_name} and is skipped", markup=False)
+            skipped.append(key)
         else:
             fail(f"--config: {file.path}: {_unknown(key, [*own, *elsewhere])}")
+    for what in skipped:
+        words.print(f"{file.path}: {what} is not an option of {context.info_name} and is skipped", markup=False)
     context.default_map = {**(context.default_map or {}), **defaults}
     return file
 
@@ -127,10 +136,17 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     return f"the option '{key}' is unknown{did_you_mean(key, dict.fromkeys(known))}"
 
 
+def option_name(name: str, declared: Sequence[Any]) -> str:
+    """How an option is called in a file: as its flag, ``format`` for ``--format``."""
+    flag = next((text for text in declared if isinstance(text, str) and text.startswith("--")), name)
+    return flag.split("/")[0].removeprefix("--").replace("-", "_")
+
+
 def _options(command: Any) -> dict[str, Any]:
     """What a file may say of a command, by name."""
+    named = {option_name(p.name, p.opts): p for p in command.params if p.param_type_name == "option"}
     skipped = {*IN_TABLES, *NOT_KEPT} - {"out"}
-    return {p.name: p for p in command.params if p.param_type_name == "option" and p.name not in skipped}
+    return {name: parameter for name, parameter in named.items() if name not in skipped}
 
 
 def _all_options(command: Any) -> dict[str, Any]:
@@ -140,18 +156,26 @@ def _all_options(command: Any) -> dict[str, Any]:
     return found
 
 
-def save_options(path: Path, given: Sequence[Given], options: ModelOptions) -> None:
-    """Write the options of a command to a file that ``--config`` reads.
+def save_options(path: Path, given: Sequence[Given], options: ModelOptions | None) -> None:
+    """Write the options of a command to a file that ``--config`` reads, with tables if it makes a model.
 
     Values of the model that follow from the preset are written as comments, so that the file still means what it
     says with another preset.
     """
-    config, chosen = options.config(), options.values()
     lines = ["# Options of mgcap, for --config."]
+    elsewhere = NOT_KEPT if options is None else (*IN_TABLES, *NOT_KEPT, "model")
     for option in given:
-        if option.name not in (*IN_TABLES, *NOT_KEPT):
+        if option.name not in elsewhere:
             lines += _lines(option.name, option.value, option.help)
-    lines += ["", "[model]"]
+    lines += [] if options is None else _tables(options)
+    with atomic_path(path.expanduser()) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words.print(f"options: {path}", markup=False)
+
+
+def _tables(options: ModelOptions) -> list[str]:
+    config, chosen = options.config(), options.values()
+    lines = ["", "[model]"]
     for name, text in MODEL.items():
         if name not in ELSEWHERE:
             lines += _lines(name, getattr(config, name), text, given=name in chosen)
@@ -160,9 +184,7 @@ def save_options(path: Path, given: Sequence[Given], options: ModelOptions) -> N
         lines += ["", "[finetune]"]
         for name, text in FINETUNE.items():
             lines += _lines(name, getattr(recipe, name), text)
-    with atomic_path(path.expanduser()) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    words.print(f"options: {path}", markup=False)
+    return lines
 
 
 def _lines(name: str, value: Any, text: str, given: bool = True) -> list[str]:

@@ -10,13 +10,14 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from mgcap.cli.settings import Given, save_options
+from mgcap.cli.options import FileOptions, ModelOptions
+from mgcap.cli.settings import Given, option_name, save_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def expanded(command: F) -> F:
-    """Make options of the fields of every parameter whose type is a dataclass, and heed ``--save-config``."""
+    """Make options of the fields of each parameter whose type is a dataclass; add those of :class:`FileOptions`."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
@@ -27,19 +28,20 @@ def expanded(command: F) -> F:
             continue
         assert isinstance(kind, type)
         groups[name] = kind
-        own = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=own[f.name])
-            for f in fields(kind)
-        ]
+        parameters += _of_group(kind)
+    added = [p for p in _of_group(FileOptions) if p.name not in {own.name for own in parameters}]
+    of_files = {f.name for f in fields(FileOptions)}
+    parameters = sorted([*parameters, *added], key=lambda p: p.name in of_files)  # they are listed last
 
     @functools.wraps(command)
     def run(**given: Any) -> Any:
         whole = dict(given)
+        for p in added:
+            del given[p.name]
         made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         if whole.get("to_file") is not None:
-            (options,) = made.values()
-            save_options(whole["to_file"], [g for p in parameters if (g := _given(p, whole[p.name]))], options)
+            model = next((group for group in made.values() if isinstance(group, ModelOptions)), None)
+            save_options(whole["to_file"], [g for p in parameters if (g := _given(p, whole[p.name]))], model)
         return command(**given, **made)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -47,9 +49,23 @@ def expanded(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
+def _of_group(group: type[Any]) -> list[inspect.Parameter]:
+    own = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=own[f.name])
+        for f in fields(group)
+    ]
+
+
+def given(group: Any) -> list[Given]:
+    """The options of a group with their values."""
+    return [g for p in _of_group(type(group)) if (g := _given(p, getattr(group, p.name)))]
+
+
 def _given(parameter: inspect.Parameter, value: Any) -> Given | None:
     """An option with its value; None if the parameter is no option."""
     for info in get_args(parameter.annotation)[1:]:
         if isinstance(info, OptionInfo) and not isinstance(info, ArgumentInfo):
-            return Given(parameter.name, value, info.help or "")
+            declared = [info.default, *(info.param_decls or ())]  # typer takes the first for a default
+            return Given(option_name(parameter.name, declared), value, info.help or "")
     return None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mgcap.cli import completion as c
 from mgcap.cli.console import bars, guarded, show_table, words
 
 app = typer.Typer(help="ImageNet weights of the backbones.", no_args_is_help=True)
@@ -36,7 +37,10 @@ def list_weights() -> None:
 @guarded
 def fetch(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of backbones, as vgg16; default: resnet50-v1.")
+        list[str] | None,
+        typer.Argument(
+            help="Names of backbones, as vgg16; default: resnet50-v1.", autocompletion=c.one_of(c.BACKBONES)
+        ),
     ] = None,
 ) -> None:
     """Fetch weights, check their hash and keep them, so that later commands need no network.

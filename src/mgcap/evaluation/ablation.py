@@ -61,7 +61,7 @@ def ablation_studies(base: MGCAPConfig, names: list[str] | None = None, finetune
         hint = did_you_mean(unknown[0], studies)
         raise ValueError(f"there is no study '{unknown[0]}'{hint}; there are {', '.join(studies)}")
     if GRADIENT in (names or ()) and not finetuned:
-        raise ValueError("the study 'gradient' needs --finetune: a frozen network has no gradient")
+        raise ValueError("the study 'gradient' needs `finetune`: a frozen network has no gradient")
     wanted = names or [name for name in studies if finetuned or name != GRADIENT]
     return {name: study for name, study in studies.items() if name in wanted}
 

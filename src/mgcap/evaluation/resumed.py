@@ -47,7 +47,7 @@ def check_fingerprint(file: Path, fingerprint: dict[str, Any], what: str) -> Non
     try:
         kept = json.loads(file.read_text())["identity"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} cannot be read; remove it, or give another --out") from error
+        raise DataError(f"{file} cannot be read; remove it, or give another `out`") from error
     if kept != fingerprint:
         changed = ", ".join(key for key in {**kept, **fingerprint} if kept.get(key) != fingerprint.get(key))
-        raise DataError(f"{file.parent} holds a {what} with other {changed}; give another --out")
+        raise DataError(f"{file.parent} holds a {what} with other {changed}; give another `out`")

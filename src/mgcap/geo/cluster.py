@@ -26,24 +26,24 @@ def answer_remote(plan: dict[str, Any], chunk: int) -> dict[str, Any]:
 
 
 @contextmanager
-def cluster_workers(address: str) -> Iterator[Workers]:
+def cluster_workers(cluster: str) -> Iterator[Workers]:
     """Workers of a cluster.
 
     Args:
-        address: ``tcp://HOST:PORT`` of a scheduler, or ``local:N`` for N processes on this machine.
+        cluster: ``tcp://HOST:PORT`` of a scheduler, or ``local:N`` for N processes on this machine.
     """
     try:
         import dask
         from distributed import Client, KilledWorker, LocalCluster, as_completed
     except ImportError as error:
-        raise MgcapError("--cluster needs Dask: pip install 'mgcap[cluster]'") from error
+        raise MgcapError("`cluster` needs Dask: pip install 'mgcap[cluster]'") from error
 
     with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES}):
         local = None
-        kind, _, count = address.partition(":")
+        kind, _, count = cluster.partition(":")
         if kind == "local":
             if not count.isdigit() or not 1 <= int(count) <= 256:
-                raise MgcapError(f"--cluster local:N takes a number of processes from 1 to 256, not '{address}'")
+                raise MgcapError(f"`cluster=local:N` takes a number of processes from 1 to 256, not '{cluster}'")
             threads = max(1, available_cores() // int(count))
             local = LocalCluster(  # type: ignore[no-untyped-call]
                 n_workers=int(count),
@@ -53,12 +53,12 @@ def cluster_workers(address: str) -> Iterator[Workers]:
                 env={"MGCAP_THREADS": os.environ.get("MGCAP_THREADS", str(threads))},
             )
         elif kind not in ("tcp", "tls", "ws", "wss"):
-            raise MgcapError(f"--cluster takes local:N or a scheduler as tcp://HOST:8786, not '{address}'")
+            raise MgcapError(f"`cluster` takes local:N or a scheduler as tcp://HOST:8786, not '{cluster}'")
         try:
             try:
-                client = Client(local or address, timeout=CONNECT_SECONDS)  # type: ignore[no-untyped-call]
+                client = Client(local or cluster, timeout=CONNECT_SECONDS)  # type: ignore[no-untyped-call]
             except (OSError, TimeoutError, ValueError) as error:
-                raise MgcapError(f"the scheduler {address} does not answer: {error}") from error
+                raise MgcapError(f"the scheduler {cluster} does not answer: {error}") from error
 
             def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
                 values = plan.model_dump(mode="json")

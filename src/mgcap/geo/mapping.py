@@ -98,14 +98,14 @@ def map_raster(
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
     if out.suffix.lower() not in SUFFIXES:
-        raise RasterError(f"--out takes a .gpkg or .geojson file, not {out}")
+        raise RasterError(f"`out` takes a .gpkg or .geojson file, not {out}")
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
-        raise RasterError(f"the class raster would overwrite {raster}; give --out another name")
+        raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
     file = find_model(model)
     used, chosen = ModelFile(file, sha256_of(file), classifier.engine_.name), MapOptions(**options)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         if (guess := guessed_bands(dataset, chosen.bands)) is not None:
-            progress.say(f"{Path(raster).name} {guess}, --bands says otherwise, as --bands 3,2,1")
+            progress.say(f"{Path(raster).name} {guess}, `bands` says otherwise, as `bands=3,2,1`")
         plan = make_plan(dataset, raster, classifier.imagery_, used, chosen)
         changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)

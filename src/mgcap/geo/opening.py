@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.data.limits import MIN_SIDE
-from mgcap.errors import RasterError, missing
+from mgcap.errors import RasterError, UntrustedRasterError, missing
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
@@ -63,8 +63,6 @@ _GEO_ASCII = 34737
 MAX_BOX_BYTES = 1 << 26
 #: Bytes of one block of a raster; GDAL reads blocks as a whole.
 MAX_BLOCK_BYTES = 1 << 30
-#: Said of what is opened with ``allow_vrt`` only.
-TRUST = "it could read other files or use the network; add --allow-vrt if you trust it"
 
 
 def is_virtual(raster: str | Path) -> bool:
@@ -102,13 +100,13 @@ def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[Dataset
 
     virtual = is_virtual(raster)
     if virtual and not allow_vrt:
-        raise RasterError(f"{raster} is not a plain file: {TRUST}")
+        raise UntrustedRasterError(f"{raster} is not a plain file")
     path = Path(raster)
     if not virtual:
         _check_file(path)
     driver = None if allow_vrt else _driver(path)
     if driver is not None and any(_names_a_file(text) for text in coordinate_texts(path, driver)):
-        raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
+        raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
     name = str(raster) if virtual else str(path.resolve())
     with rasterio.Env(**({} if allow_vrt else _ALONE)):
         with reading(path):
@@ -139,10 +137,10 @@ def _driver(path: Path) -> str:
         if first.startswith(start):
             return driver
     if b"<VRTDataset" in first or b"<GDAL_WMS" in first or first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
-        raise RasterError(f"{path} is a VRT or another file that names its sources: {TRUST}")
-    raise RasterError(
-        f"{path} cannot be read: it is not a GeoTIFF, JPEG 2000, PNG, JPEG or WebP file (--allow-vrt opens GDAL's "
-        "other formats, some of which read further files; add it if you trust this one)"
+        raise UntrustedRasterError(f"{path} is a VRT or another file that names its sources")
+    raise UntrustedRasterError(
+        f"{path} cannot be read: it is not a GeoTIFF, JPEG 2000, PNG, JPEG or WebP file",
+        " (`allow_vrt` opens GDAL's other formats, some of which read further files; give it if you trust this one)",
     )
 
 
@@ -192,9 +190,9 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
     """Refuse what the file itself says about other files; GDAL would follow it when it looks for overviews."""
     spaces = {space.upper() for space in dataset.tag_namespaces()}
     if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
-        raise RasterError(f"{path} names another file for its overviews: {TRUST}")
+        raise UntrustedRasterError(f"{path} names another file for its overviews")
     if dataset.crs is not None and _names_a_file(dataset.crs.to_wkt()):
-        raise RasterError(f"{path} has a coordinate system that names a grid file: {TRUST}")
+        raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
 
 
 def _names_a_file(text: str) -> bool:
@@ -245,5 +243,5 @@ def ignored_place(dataset: Any, path: str | Path, allow_vrt: bool) -> str | None
     for suffix in _WORLD_FILES:
         for beside in (own.with_suffix(suffix), own.with_name(own.name + suffix)):
             if beside.is_file():
-                return f"{own.name} does not say where it lies, and {beside.name} is not read without --allow-vrt"
+                return f"{own.name} does not say where it lies, and {beside.name} is not read without `allow_vrt`"
     return None

@@ -95,9 +95,9 @@ def parse_tile(text: str) -> tuple[float, str]:
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(m|px)?\s*", text) if len(text) <= 40 else None
     if found is None or float(found[1]) <= 0:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise RasterError(f"--tile takes metres or pixels, as 80m or 256px, not '{shown}'")
+        raise RasterError(f"`tile` takes metres or pixels, as 80m or 256px, not '{shown}'")
     if float(found[1]) > LARGEST_TILE:
-        raise RasterError(f"--tile takes at most {LARGEST_TILE:,} metres or pixels, not {text.strip()}")
+        raise RasterError(f"`tile` takes at most {LARGEST_TILE:,} metres or pixels, not {text.strip()}")
     return float(found[1]), found[2] or "px"
 
 
@@ -130,9 +130,9 @@ class MapOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap <= 0.9:
-            raise RasterError(f"--overlap takes 0 to 0.9, not {self.overlap}")
+            raise RasterError(f"`overlap` takes 0 to 0.9, not {self.overlap}")
         if not 0 <= self.min_valid <= 1:
-            raise RasterError(f"--min-valid takes 0 to 1, not {self.min_valid}")
+            raise RasterError(f"`min_valid` takes 0 to 1, not {self.min_valid}")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _shape_seen(grid: Grid, shape: tuple[int, int], limit: int) -> tuple[int, in
     if rows * columns > limit:
         raise RasterError(
             f"the model would see tiles of {columns:,} x {rows:,} pixels, over the limit of {limit:,} "
-            "pixels; give a smaller --tile"
+            "pixels; give a smaller `tile`"
         )
     return rows, columns
 
@@ -210,14 +210,14 @@ def _tile_pixels(
         if metres is not None and imagery.resolution is not None and max(metres) > COARSEST * imagery.resolution:
             raise RasterError(
                 f"{dataset.name} has pixels of {max(metres):.3g} m, but the model was trained at "
-                f"{imagery.resolution:g} m; use a model of that resolution, or give --tile to map it all the same"
+                f"{imagery.resolution:g} m; use a model of that resolution, or give `tile` to map it all the same"
             )
     else:
         side, unit = parse_tile(tile)
     if unit == "px":
         width = height = side
     elif metres is None:
-        raise RasterError(f"{dataset.name} does not say where it lies, so --tile must be given in pixels, as 256px")
+        raise RasterError(f"{dataset.name} does not say where it lies, so `tile` must be given in pixels, as 256px")
     else:
         width, height = side / metres[0], side / metres[1]
     if min(width, height) < MIN_SIDE:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Pixels that are looked at to judge the values of a raster.
 SAMPLE_SIDE = 1024
-#: Percentiles that ``--scale percentiles`` sets to black and white.
+#: Percentiles that ``scale="percentiles"`` sets to black and white.
 PERCENTILES = (2.0, 98.0)
 
 
@@ -30,7 +30,7 @@ def choose_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) ->
     if wanted:
         if len(wanted) not in (1, 3) or not all(1 <= band <= dataset.count for band in wanted):
             raise RasterError(
-                f"--bands takes one or three numbers from 1 to {dataset.count}, red first, as 4,3,2; "
+                f"`bands` takes one or three numbers from 1 to {dataset.count}, red first, as 4,3,2; "
                 f"not {','.join(map(str, wanted))}"
             )
         return tuple(wanted)
@@ -43,7 +43,7 @@ def choose_bands(dataset: DatasetReader, wanted: Sequence[int] | None = None) ->
         return tuple(data[:3])
     raise RasterError(
         f"{dataset.name} has {dataset.count} bands and does not say which are red, green and blue; "
-        "say it with --bands, as --bands 4,3,2"
+        "say it with `bands`, as `bands=4,3,2`"
     )
 
 
@@ -88,7 +88,7 @@ def choose_look(dataset: DatasetReader, imagery: Imagery, bands: Sequence[int] |
     if scale != "auto":
         return Look(chosen, *_two_numbers(scale))
     dtype = np.dtype(dataset.dtypes[chosen[0] - 1]).name
-    hint = "say what is black and white with --scale, as --scale 0,3000, or --scale percentiles"
+    hint = "say what is black and white with `scale`, as `scale=0,3000`, or `scale=percentiles`"
     if dtype != imagery.dtype:
         raise RasterError(
             f"{dataset.name} has {dtype} pixels, but the model was trained on {imagery.dtype} ones; {hint}"
@@ -106,9 +106,9 @@ def _two_numbers(scale: str) -> tuple[float, float]:
     try:
         black, white = (float(part) for part in scale.split(","))
     except ValueError:
-        raise RasterError(f"--scale takes auto, percentiles or BLACK,WHITE, not '{scale}'") from None
+        raise RasterError(f"`scale` takes auto, percentiles or BLACK,WHITE, not '{scale}'") from None
     if not (np.isfinite(black) and np.isfinite(white) and black < white):
-        raise RasterError(f"--scale: black must be less than white, not {scale}")
+        raise RasterError(f"`scale`: black must be less than white, not {scale}")
     return black, white
 
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from mgcap.config import PRESETS, MGCAPConfig
+from mgcap.descriptions import values_checked
 from mgcap.errors import MgcapError, did_you_mean
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import universal_for
@@ -66,10 +65,5 @@ def _saved(name: str | Path, values: dict[str, Any]) -> MGCAP:
 
 
 def _checked(configured: Callable[..., MGCAPConfig], values: dict[str, Any]) -> MGCAPConfig:
-    try:
+    with values_checked():
         return configured(**values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        known = did_you_mean(where, MGCAPConfig.model_fields) if first["type"] == "extra_forbidden" else ""
-        raise MgcapError(f"{where}: {first['msg']}{known}" if where else str(first["msg"])) from error

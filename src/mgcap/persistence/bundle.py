@@ -161,8 +161,8 @@ def _read_header(path: Path, text: str | None) -> tuple[dict[str, Any], Header, 
         return header, *checked(upgraded(header))
     except UnknownBackbone as error:
         raise BundleError(
-            f"{path} needs a backbone that is not installed; install the package that brings it, or add its file with "
-            f"--add FILE (mgcap.backbones.add_file): {one_line(error)}"
+            f"{path} needs a backbone that is not installed; install the package that brings it, or register "
+            f"your file with `mgcap.backbones.add_file`: {one_line(error)}"
         ) from error
     except ValueError as error:
         raise BundleError(f"{path} has a header that does not describe a model: {one_line(error)}") from error

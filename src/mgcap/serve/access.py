@@ -119,7 +119,7 @@ class Access:
         if name in self.hosts or (self.any_address and _is_address(name)):
             return
         raise Refusal(
-            421, "the service does not answer to this host name; name it with --allow-origin", Connection="close"
+            421, "the service does not answer to this host name; who runs it can allow that", Connection="close"
         )
 
     def _check_origin(self, scope: Scope) -> None:
@@ -130,11 +130,11 @@ class Access:
         if given:
             own = {f"{scheme}://{host}" for scheme in ("http", "https") for host in header_values(scope, b"host")}
             if given[0].lower() not in self.origins | {name.lower() for name in own}:
-                raise Refusal(403, "pages of other sites may not use this service; name them with --allow-origin")
+                raise Refusal(403, "pages of other sites may not use this service; who runs it can allow them")
             return
         site = header_values(scope, b"sec-fetch-site")
         if scope["path"].startswith("/api/") and site and site[0] in ("cross-site", "same-site"):
-            raise Refusal(403, "pages of other sites may not use this service; name them with --allow-origin")
+            raise Refusal(403, "pages of other sites may not use this service; who runs it can allow them")
 
     def _check_token(self, scope: Scope) -> None:
         client = client_of(scope, self.settings.proxy_headers)

@@ -18,7 +18,7 @@ import tifffile
 from PIL import Image, UnidentifiedImageError
 
 from mgcap.data.decoding import read_rgb
-from mgcap.errors import MgcapError
+from mgcap.errors import MgcapError, UntrustedRasterError
 
 Answer = tuple[dict[str, Any], np.ndarray[Any, Any] | None]
 
@@ -80,6 +80,8 @@ def guarded_answer(job: dict[str, Any]) -> Answer:
         return answer(job)
     except MemoryError:
         return {"error": "the file needs too much memory", "status": 413}, None
+    except UntrustedRasterError as error:
+        return {"error": error.args[0], "status": 400}, None
     except MgcapError as error:
         return {"error": str(error), "status": 400}, None
     except Exception as error:

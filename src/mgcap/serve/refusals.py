@@ -11,9 +11,10 @@ class Refusal(Exception):  # noqa: N818 (not an error of ours)
     """A request that is refused."""
 
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(sentence)
+        # what was sent may be quoted in it; parameters are fields of a form here
+        self.sentence = " ".join(sentence.split()).replace("`", "")[:500]
+        super().__init__(self.sentence)
         self.status = status
-        self.sentence = " ".join(sentence.split())[:500]  # what was sent may be quoted in it
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 

@@ -136,6 +136,6 @@ def held_out_quantile(metrics: dict[str, Any], provenance: dict[str, Any], rate:
         raise MgcapError(f"the rate of false rejections must lie between 0 and 1, not {rate}")
     percentiles = metrics.get(CONFIDENCE)
     if not percentiles:
-        how = "--validation 0.1" if "finetune" in provenance else "--regularisation auto"
+        how = "validation=0.1" if "finetune" in provenance else "regularisation='auto'"
         raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
     return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))

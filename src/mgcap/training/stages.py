@@ -218,7 +218,7 @@ def _run(tuner: Finetuner, fabric: Fabric) -> History:
         history = tuner.run()
     except BaseException as error:
         where = f"the checkpoint {tuner.checkpoint}" if tuner.checkpoint and tuner.checkpoint.exists() else ""
-        how = f"; add --resume to the same command to resume from {where}" if where else ""
+        how = f"; do the same with `resume` to resume from {where}" if where else ""
         if isinstance(error, MgcapError):
             raise MgcapError(f"{error}{how}") from error
         if isinstance(error, KeyboardInterrupt) and processes() > 1:
@@ -253,12 +253,12 @@ def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any])
     if path is None or not path.exists():
         return None
     if not resume:
-        raise DataError(f"{folder} holds a run that is not finished; add --resume to resume it, or remove {path}")
+        raise DataError(f"{folder} holds a run that is not finished; add `resume` to resume it, or remove {path}")
     _, values = read_checkpoint(path)
     changed = [name for name in wanted if values.get("identity", {}).get(name) != wanted[name]]
     if changed:
         raise DataError(
-            f"{path} belongs to a run with other {', '.join(changed)}; give the same command, or another --out"
+            f"{path} belongs to a run with other {', '.join(changed)}; do the same as then, or give another folder"
         )
     return values
 

@@ -100,5 +100,5 @@ def test_a_compiler_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) 
         return run
 
     monkeypatch.setattr(torch, "compile", broken)
-    with pytest.raises(MgcapError, match=r"No working C\+\+ compiler found\); use --engine torch"):
+    with pytest.raises(MgcapError, match=r"No working C\+\+ compiler found\); use `engine=torch`"):
         TorchEngine([nn.Conv2d(3, 4, 3)], compiled=True).features(torch.rand(1, 3, 8, 8), 0)

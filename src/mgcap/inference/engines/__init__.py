@@ -12,7 +12,7 @@ from mgcap.inference.engines.torch import Stamp, TorchEngine, weight_stamp
 from mgcap.model import MGCAP, FeatureEngine
 from mgcap.runtime import Progress, silent
 
-#: What ``--engine`` takes; ``openvino`` is int8.
+#: What ``engine`` takes; ``openvino`` is int8.
 ENGINES = ("auto", "torch", "torch-compile", "openvino", "openvino-fp32")
 
 #: Gives normalised views ``[n, 3, size, size]`` to calibrate on, most useful first.
@@ -61,7 +61,7 @@ def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda li
     if name == "auto" and device != "cpu":
         return "torch"
     if device != "cpu":
-        raise MgcapError(f"the engine '{name}' runs on the CPU only; use --engine torch with --device {device}")
+        raise MgcapError(f"the engine '{name}' runs on the CPU only; use `engine=torch` with `device={device}`")
     missing = openvino.missing_packages(int8=name != "openvino-fp32")
     if missing:
         if name == "auto":
@@ -73,7 +73,7 @@ def choose_engine(name: str, device: str, say: Callable[[str], None] = lambda li
         return "openvino"
     if name == "auto":
         return "torch"
-    raise MgcapError("int8 was tried in a child process and does not work on this machine; use --engine openvino-fp32")
+    raise MgcapError("int8 was tried in a child process and does not work on this machine; use `engine=openvino-fp32`")
 
 
 def open_engine(

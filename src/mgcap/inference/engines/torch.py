@@ -89,5 +89,5 @@ class TorchEngine:
                 if self.name != "torch-compile":
                     raise
                 reason = str(error).strip().splitlines()[0]
-                raise MgcapError(f"torch.compile does not work here ({reason}); use --engine torch") from error
+                raise MgcapError(f"torch.compile does not work here ({reason}); use `engine=torch`") from error
         return torch.cat(parts).flatten(2).float()

@@ -15,9 +15,7 @@ function element(name, attributes = {}, ...children) {
 }
 function drawing(make) { element.svg = true; try { return make(); } finally { element.svg = false; } }
 
-// What the command line calls --bands is a field of this page, of the same name.
-const in_terms_of_the_page = (text) => text.replace(/--(bands|scale|tile|overlap)\b/g, (_, name) => name[0].toUpperCase() + name.slice(1));
-function say(text, bad = false) { status.textContent = bad ? in_terms_of_the_page(text) : text; status.classList.toggle("bad", bad); }
+function say(text, bad = false) { status.textContent = text; status.classList.toggle("bad", bad); }
 
 function token_of_address() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
