@@ -25,15 +25,8 @@ from mgcap.persistence.shipped import find_model
 from mgcap.persistence.storage import restore_model, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
+from mgcap.training import provenance
 from mgcap.training.labels import LabelError, label_array, labelled
-from mgcap.training.provenance import (
-    CV_ACCURACY,
-    given_parameters,
-    held_out_quantile,
-    made,
-    metrics_of,
-    provenance_of,
-)
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup
 from mgcap.training.stages import both_stages, frozen_stage
@@ -159,8 +152,10 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
         self.history_ = found.history
         weighted = data.weights is not None
-        self.provenance_ = provenance_of(setup, found, backbone, weighted, self.class_weight, classes.tolist())
-        self.metrics_ = metrics_of(found)
+        self.provenance_ = provenance.provenance_of(
+            setup, found, backbone, weighted, self.class_weight, classes.tolist()
+        )
+        self.metrics_ = provenance.metrics_of(found)
         return self
 
     # using
@@ -213,7 +208,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
                 probability of the training images while they were held out in cross-validation.
         """
         self._fitted()
-        return held_out_quantile(self.metrics_, self.provenance_, rate)
+        return provenance.held_out_quantile(self.metrics_, self.provenance_, rate)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy on images that training should not have seen; a dataset may have the labels itself."""
@@ -250,13 +245,13 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         found = bundles.read_bundle(find_model(path))
         model, int8 = restore_model(found, path, as_progress(progress))
         labels = found.labels()
-        given = given_parameters(found.provenance, labels.tolist())
+        given = provenance.given_parameters(found.provenance, labels.tolist())
         self = cls._around(model, labels, device=device, engine=engine, progress=progress, cache=cache, **given)
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)
         self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics
         self.regularisation_ = found.provenance.get("regularisation")
-        self.cv_accuracy_ = found.metrics.get(CV_ACCURACY)
+        self.cv_accuracy_ = found.metrics.get(provenance.CV_ACCURACY)
         self.imagery_ = Imagery.model_validate(found.imagery)
         self.resolution, self.file_ = self.imagery_.resolution, Path(path)
         return self
@@ -287,7 +282,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self = cls._around(model, labels, device=str(model.mean.device), engine=engine, resolution=resolution)
         self.model_, self.engine_ = model, open_loaded_engine(model, self.runtime(), {})
         self.backbone_ = backbone_record(model, "a torch module")
-        self.provenance_ = {"weights": self.backbone_["source"], "engine": self.engine_.name, **made()}
+        self.provenance_ = {"weights": self.backbone_["source"], "engine": self.engine_.name, **provenance.made()}
         self.metrics_, self.regularisation_, self.cv_accuracy_ = {}, None, None
         with values_checked():
             self.imagery_ = Imagery(side=side, resolution=resolution)
