@@ -7,8 +7,9 @@ many times on a busy one, where one of them is always interrupted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from threading import Barrier
 from typing import TypeVar
@@ -36,6 +37,17 @@ def _pool(process: int) -> ThreadPoolExecutor:
 def _compute_alone() -> None:
     torch.set_num_threads(1)
     torch.get_num_threads()  # a thread takes the number over when it first asks for it
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread within the block: sums over several depend on their number."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def side_by_side(function: Callable[[S], T], items: Iterable[S]) -> list[T]:

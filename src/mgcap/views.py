@@ -31,7 +31,7 @@ def central_crop(images: Tensor, ratio: float) -> Tensor:
     return images[..., top : height - top, left : width - left]
 
 
-def _prefilter(crop: Tensor, content: float) -> Tensor:
+def shrunk(crop: Tensor, content: float) -> Tensor:
     """Shrink by area a crop that is more than twice as large as it will be seen, so that nothing aliases."""
     height, width = (math.ceil(side / max(1, int(side / content))) for side in crop.shape[-2:])
     return crop if (height, width) == crop.shape[-2:] else F.adaptive_avg_pool2d(crop, (height, width))
@@ -65,7 +65,16 @@ def sample_views(
         ``[B, len(angles), 3, size, size]``.
     """
     scale = PADDED_SCALE if frame == "padded" else 1.0
-    crop = _prefilter(central_crop(images, ratio), size / scale)
+    return sample_frames(central_crop(images, ratio), angles, size, scale, corners)
+
+
+def sample_frames(crop: Tensor, angles: Sequence[float], size: int, scale: float, corners: str = "zero") -> Tensor:
+    """Sample crops ``[B, 3, H, W]`` at some rotations in frames ``scale`` times as large as they are.
+
+    Returns:
+        ``[B, len(angles), 3, size, size]``.
+    """
+    crop = shrunk(crop, size / scale)
     quarters = [divmod(round(angle % 360.0, 9), 90.0) for angle in angles]
     rests = sorted({rest for _, rest in quarters})
     grid = _rotation_grid(rests, scale, size, crop)

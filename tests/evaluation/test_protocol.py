@@ -33,14 +33,16 @@ def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Pa
 
     Without a PCA: which rotation of an image it sees depends on the images around it.
     """
-    plain = {"reduction": "none", "channels": None}
+    plain = {"reduction": "none", "channels": None, "regularisation": 1e-4}  # chosen ones may be a tie
     study = _study(scenes, tmp_path, **plain)
     (summary,) = study.run().values()
     folder = study.folder
     for split, accuracy in zip(study.splits, summary["runs"], strict=True):
         train, test = folder.subset(split.train), folder.subset(split.test)
         alone = SceneClassifier(**{**TINY, **plain}).fit(train.paths, train.labels)
-        assert accuracy == pytest.approx(100 * alone.score(test.paths, test.labels), abs=100 / len(test) + 1e-9)
+        _, found = alone.predict_readable(test.paths, lambda i, error: None)  # of the same rows, in half precision
+        right = alone.classes_[found.argmax(1)] == np.array(test.labels)
+        assert accuracy == pytest.approx(100 * right.mean())
     assert summary["mean"] == pytest.approx(np.mean(summary["runs"]))
     assert summary["std"] == pytest.approx(np.std(summary["runs"], ddof=1))
     assert np.sum(summary["confusion"]) == 3 * summary["test_images"]

@@ -132,5 +132,5 @@ def test_a_study_knows_a_changed_spectral_layer(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "study.json").write_text(json.dumps({"identity": {"rules": found[0]}}))
     check_fingerprint(tmp_path / "study.json", {"rules": found[0]}, "study")
     for other in ({"rules": found[1]}, {}):
-        with pytest.raises(DataError, match="a study with other rules; give another --out"):
+        with pytest.raises(DataError, match="a study with other rules; give another `out`"):
             check_fingerprint(tmp_path / "study.json", other, "study")

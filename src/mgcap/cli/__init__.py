@@ -19,6 +19,7 @@ from mgcap.cli import (
     evaluate,
     explain,
     export,
+    index,
     mapping,
     predict,
     serve,
@@ -43,6 +44,7 @@ app.command("ablate", cls=Command)(ablate.ablate)
 app.command("compare")(compare.compare)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("index")(index.index)
 app.command("map")(mapping.make_map)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from mgcap.errors import MgcapError
-from mgcap.geo.mapping import Workers, load_for
+from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.plan import Plan
-from mgcap.geo.tiles import Answers, answer_chunk
+from mgcap.geo.tiles import Answers
+from mgcap.geo.work import Part, Workers, compute_part, load_for
 from mgcap.inference.engines.probe import available_cores
 
 #: How often a chunk is tried again after an error; chunks of a lost worker go to the others.
 RETRIES = 3
 CONNECT_SECONDS = 20
+#: Kinds of plans, and what their parts come to.
+_KINDS: dict[str, tuple[type[Plan], type[Part]]] = {"tiles": (Plan, Answers), "cells": (IndexPlan, Cells)}
 
 
-def answer_remote(plan: dict[str, Any], chunk: int) -> dict[str, Any]:
-    """Compute a chunk on a worker."""
-    wanted = Plan.model_validate(plan)
-    classifier = load_for(wanted.model, wanted.model_fingerprint, wanted.engine)
-    return answer_chunk(classifier.model_, classifier.engine_, wanted, chunk)._asdict()
+def compute_remote(kind: str, plan: dict[str, Any], number: int) -> dict[str, Any]:
+    """Compute a part on a worker."""
+    wanted = _KINDS[kind][0].model_validate(plan)
+    return compute_part(load_for(wanted.model, wanted.model_fingerprint, wanted.engine), wanted, number)._asdict()
 
 
 @contextmanager
@@ -60,14 +62,15 @@ def cluster_workers(cluster: str) -> Iterator[Workers]:
             except (OSError, TimeoutError, ValueError) as error:
                 raise MgcapError(f"the scheduler {cluster} does not answer: {error}") from error
 
-            def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
-                values = plan.model_dump(mode="json")
+            def work(plan: Plan, numbers: Iterable[int]) -> Iterator[tuple[int, Part]]:
+                values, kind = plan.model_dump(mode="json"), "cells" if isinstance(plan, IndexPlan) else "tiles"
                 futures = {
-                    client.submit(answer_remote, values, chunk, retries=RETRIES, pure=False): chunk for chunk in chunks
+                    client.submit(compute_remote, kind, values, number, retries=RETRIES, pure=False): number
+                    for number in numbers
                 }
                 for future in as_completed(list(futures)):  # type: ignore[no-untyped-call]
                     try:
-                        yield futures[future], Answers(**future.result())
+                        yield futures[future], _KINDS[kind][1](**future.result())
                     except KilledWorker as error:
                         raise MgcapError(f"a part of the map killed {RETRIES + 1} workers in turn: {error}") from error
                     future.release()

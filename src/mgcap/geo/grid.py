@@ -43,9 +43,8 @@ class Grid:
     k: int = 1
 
     @classmethod
-    def of(cls, width: int, height: int, tile: tuple[float, float], overlap: float) -> Grid:
-        """The grid for tiles of about this size in pixels and about this overlap."""
-        k = cells_in_tile(overlap)
+    def of(cls, width: int, height: int, tile: tuple[float, float], k: int) -> Grid:
+        """The grid for tiles of about this size in pixels, ``k`` cells wide."""
         cell_width, cell_height = (max(1, round(side / k)) for side in tile)
         return cls(width, height, cell_width, cell_height, k)
 

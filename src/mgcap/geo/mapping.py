@@ -6,33 +6,30 @@ import datetime
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mgcap.errors import RasterError
-from mgcap.geo.opening import ignored_place, is_virtual, open_raster
+from mgcap.geo.heads import classify_index, coarser
+from mgcap.geo.index import find_index
+from mgcap.geo.indexing import fill_index, plan_work, say_guesses
+from mgcap.geo.opening import is_virtual, open_raster
 from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
-from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan, same_work
+from mgcap.geo.plan import MapOptions, Plan, same_work
 from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
-from mgcap.geo.raster import guessed_bands
-from mgcap.geo.tiles import Answers, answer_chunk
+from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import ClassMap, count_cells
-from mgcap.persistence.files import atomic_path, sha256_of, write_json
-from mgcap.persistence.shipped import find_model
+from mgcap.geo.work import Workers, compute_here
+from mgcap.persistence.files import atomic_path, write_json
 from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
-
-
-#: Computes chunks of a plan, in any order, and gives each as it is done.
-Workers = Callable[[Plan, Sequence[int]], Iterable[tuple[int, Answers]]]
 
 
 @dataclass(frozen=True)
@@ -52,26 +49,6 @@ class Mapped:
     classes: tuple[str, ...]
     areas: Array
     files: list[Path] = field(default_factory=list)
-
-
-@lru_cache(maxsize=2)
-def load_for(model: str, fingerprint: str, engine: str) -> SceneClassifier:
-    """The classifier of a plan, once per process."""
-    from mgcap.classifier import SceneClassifier
-
-    if sha256_of(Path(model)) != fingerprint:
-        raise RasterError(f"{model} is not the model that the map was planned with")
-    return SceneClassifier.load(model, engine=engine)
-
-
-def compute_here(classifier: SceneClassifier) -> Workers:
-    """Chunks one after the other in this process."""
-
-    def work(plan: Plan, chunks: Sequence[int]) -> Iterator[tuple[int, Answers]]:
-        for chunk in chunks:
-            yield chunk, answer_chunk(classifier.model_, classifier.engine_, plan, chunk)
-
-    return work
 
 
 def map_raster(
@@ -101,22 +78,25 @@ def map_raster(
         raise RasterError(f"`out` takes a .gpkg or .geojson file, not {out}")
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
-    file = find_model(model)
-    used, chosen = ModelFile(file, sha256_of(file), classifier.engine_.name), MapOptions(**options)
+    workers = workers or compute_here(classifier)
+    chosen, classes = MapOptions(**options), tuple(str(name) for name in classifier.classes_)
     with open_raster(raster, chosen.allow_vrt) as dataset:
-        if (guess := guessed_bands(dataset, chosen.bands)) is not None:
-            progress.say(f"{Path(raster).name} {guess}, `bands` says otherwise, as `bands=3,2,1`")
-        plan = make_plan(dataset, raster, classifier.imagery_, used, chosen)
-        changed = datetime.datetime.fromtimestamp(plan.changed[0] / 1e9, datetime.UTC)
+        say_guesses(dataset, raster, chosen, progress)
+        planned = plan_work(classifier, model, dataset, raster, chosen, of_tiles=chosen.exact or chosen.overlap > 0)
+        changed = datetime.datetime.fromtimestamp(planned.plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)
-        if (unread := ignored_place(dataset, raster, plan.allow_vrt)) is not None:
-            progress.say(unread)
-    parts = out.with_name(out.name + ".parts")
-    classes = tuple(str(name) for name in classifier.classes_)
-    answers = compute_chunks(plan, parts, workers or compute_here(classifier), len(classes), progress)
-    found = count_cells(plan, answers, sieve)
+    if planned.about is None:
+        plan = planned.plan
+        found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve)
+    else:
+        index = find_index(
+            chosen.index or out.with_name(f"{Path(raster).stem}.zarr"), planned, chosen.index is not None
+        )
+        fill_index(index, planned, workers, progress)
+        plan = coarser(index, chosen.cells).model_copy(update={"raster": planned.plan.raster})
+        found = classify_index(classifier.model_, index, plan, sieve)
     if not found.has_data.any():
-        shutil.rmtree(parts, ignore_errors=True)
+        shutil.rmtree(_parts(out), ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
     grid = plan.grid
     areas, cells = class_areas(found, grid, place, len(classes))
@@ -127,7 +107,7 @@ def map_raster(
         write_probability_raster(names[".probability.tif"], found, grid, place, classes)
         write_quick_look(names[".png"], plan, found, classes, areas)
         write_areas(names[".csv"], classes, areas, cells, place.unit)
-    shutil.rmtree(parts, ignore_errors=True)
+    shutil.rmtree(_parts(out), ignore_errors=True)
     return Mapped(plan, found, classes, areas, [out, *names.values()])
 
 
@@ -154,10 +134,16 @@ def compute_chunks(
     with progress("Classifying tiles", len(plan.grid)) as step:
         step(sum(len(plan.tiles(chunk)) for chunk in whole))
         for chunk, answers in workers(plan, [chunk for chunk in range(plan.chunks) if chunk not in whole]):
+            assert isinstance(answers, Answers)
             with atomic_path(_part(parts, chunk)) as temporary, temporary.open("wb") as file:
                 np.savez(file, **answers._asdict())
             step(len(answers.angles))
     return (_read_part(_part(parts, chunk)) for chunk in range(plan.chunks))
+
+
+def _parts(out: Path) -> Path:
+    """Where the parts of a map are kept until it is done."""
+    return out.with_name(out.name + ".parts")
 
 
 def _part(parts: Path, chunk: int) -> Path:

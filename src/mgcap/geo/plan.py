@@ -14,7 +14,7 @@ from mgcap.data.imagery import Imagery
 from mgcap.data.limits import MIN_SIDE
 from mgcap.errors import RasterError
 from mgcap.geo.earth import pixel_metres
-from mgcap.geo.grid import Grid, Tile
+from mgcap.geo.grid import Grid, Tile, cells_in_tile
 from mgcap.geo.opening import file_state, is_virtual
 from mgcap.geo.raster import Look, choose_look
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 CHUNK = 64
 #: Pixels more than this many times coarser than those of the training images show other things.
 COARSEST = 3.0
+#: Cells along the side of a tile that may be asked for.
+MOST_CELLS = 16
 #: Side of a tile that may be asked for, in metres or pixels.
 LARGEST_TILE = 1_000_000_000
 
@@ -108,7 +110,10 @@ class MapOptions:
     Attributes:
         tile: Side of a tile as ``80m`` or ``256px``; by default that of the training images on the ground, or in pixels
             if model or raster do not know their resolution.
-        overlap: Of tiles, as a part of their side.
+        cells: Along the side of a tile.
+        exact: Look at each tile by itself, without an index.
+        overlap: Of tiles, as a part of their side, where each is looked at by itself.
+        index: Where the index is or goes; beside the map by default.
         bands: Of red, green and blue.
         scale: See :func:`mgcap.geo.raster.choose_look`.
         min_valid: Part of a tile that must have data.
@@ -119,7 +124,10 @@ class MapOptions:
     """
 
     tile: str | None = None
+    cells: int = 4
+    exact: bool = False
     overlap: float = 0.0
+    index: Path | None = None
     bands: tuple[int, ...] | None = None
     scale: str = "auto"
     min_valid: float = 0.5
@@ -131,6 +139,8 @@ class MapOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.overlap <= 0.9:
             raise RasterError(f"`overlap` takes 0 to 0.9, not {self.overlap}")
+        if not 1 <= self.cells <= MOST_CELLS:
+            raise RasterError(f"`cells` takes 1 to {MOST_CELLS}, not {self.cells}")
         if not 0 <= self.min_valid <= 1:
             raise RasterError(f"`min_valid` takes 0 to 1, not {self.min_valid}")
 
@@ -151,7 +161,7 @@ class ModelFile:
 
 
 def make_plan(
-    dataset: DatasetReader, path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions
+    dataset: DatasetReader, path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions, k: int = 0
 ) -> Plan:
     """Look at a raster and work out how to map it.
 
@@ -161,10 +171,11 @@ def make_plan(
         imagery: What the model was trained on.
         model: The model.
         options: What was chosen.
+        k: Cells along the side of a tile; as the overlap of tiles asks for, by default.
     """
     look = choose_look(dataset, imagery, options.bands, options.scale)
     side, shape = _tile_pixels(dataset, imagery, options.tile)
-    grid = Grid.of(dataset.width, dataset.height, side, options.overlap)
+    grid = Grid.of(dataset.width, dataset.height, side, k or cells_in_tile(options.overlap))
     if options.max_tiles is not None and len(grid) > options.max_tiles:
         raise RasterError(f"the map would have {len(grid)} tiles; {options.max_tiles} are allowed")
     return Plan(

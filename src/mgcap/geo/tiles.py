@@ -14,6 +14,7 @@ from mgcap.geo.plan import Plan
 from mgcap.geo.raster import read_window
 from mgcap.inference.forward import answer, walk
 from mgcap.inference.pipeline import images_together, prefetch, stream_features
+from mgcap.threads import one_thread
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -70,13 +71,9 @@ def answer_chunk(model: MGCAP, engine: Engine | None, plan: Plan, chunk: int) ->
         if images:
             yield indices, torch.stack(images)
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums over several threads depend on their number
-    try:
+    with one_thread():
         for number, probabilities, angle in classify(model, engine, prefetch(batches())):
             answers.probabilities[number], answers.angles[number] = probabilities, angle
-    finally:
-        torch.set_num_threads(threads)
     return answers
 
 

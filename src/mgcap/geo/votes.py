@@ -71,10 +71,20 @@ def count_cells(plan: Plan, chunks: Iterable[Answers], sieve: int = 0) -> ClassM
         total /= seen[..., None]
     empty = (seen == 0) | (valid < plan.min_valid)
     total[empty] = np.nan
-    classes = np.where(empty, -1, np.nan_to_num(total, nan=-1.0).argmax(-1)).astype(np.int16)
-    if sieve > 1 and classes.size > 2:
-        classes = _sieved(classes, sieve)
+    classes = classes_of(total, sieve)
     return ClassMap(total, classes, _angles(plan, every, classes))
+
+
+def classes_of(probabilities: Array, sieve: int = 0) -> Array:
+    """The most probable class of each cell ``[rows, columns]``, -1 where there is no data.
+
+    Args:
+        probabilities: ``[rows, columns, K]``, NaN where there is no data.
+        sieve: Patches of fewer cells take the class of their largest neighbour.
+    """
+    empty = np.isnan(probabilities[..., 0])
+    classes = np.where(empty, -1, np.nan_to_num(probabilities, nan=-1.0).argmax(-1)).astype(np.int16)
+    return _sieved(classes, sieve) if sieve > 1 and classes.size > 2 else classes
 
 
 def _sieved(classes: Array, size: int) -> Array:

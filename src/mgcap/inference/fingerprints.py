@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 from mgcap import pooling, spectral
 from mgcap.backbones.pretrained import state_hash
 from mgcap.config import MGCAPConfig
+from mgcap.model import MGCAP
 
 
 def rule_fingerprints(config: MGCAPConfig) -> dict[str, str]:
@@ -28,6 +30,16 @@ def rule_fingerprints(config: MGCAPConfig) -> dict[str, str]:
         if registry[name] is not own.get(name):
             found[field] = fingerprint(registry[name])
     return found
+
+
+def descriptor_fingerprint(model: MGCAP) -> str:
+    """A hash of everything that a model's descriptors depend on, but for the engine that computes them."""
+    values = model.config.model_dump(mode="json", exclude={"preset", "num_classes", "gradient"})
+    states = {"reduction": model.reduction.state_dict()}
+    states |= {f"backbone {number}": backbone.state_dict() for number, backbone in enumerate(model.backbones)}
+    hashes = {name: state_hash(state) for name, state in states.items()}
+    whole = json.dumps([values, hashes, rule_fingerprints(model.config)], sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def fingerprint(value: object) -> str:

@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -90,6 +91,11 @@ class UniversalDescriptor:
         reduction.basis.copy_(self.basis[: reduction.channels])
         reduction.mean.copy_(self.mean)
         reduction.fitted.fill_(True)
+
+    def given_to(self, model: MGCAP) -> bool:
+        """Whether a model that can use it has these axes."""
+        own = model.reduction.basis.detach().cpu()
+        return torch.equal(own, self.basis[: len(own)].to(own.dtype))
 
     def provenance(self) -> dict[str, str | int]:
         """What a model that uses it says of it."""

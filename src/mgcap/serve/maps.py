@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class MapJob:
         for folder in (self.folder, self.inputs, self.outputs):
             folder.mkdir()
 
-    def _in_turn(self, plan: Any, chunks: Sequence[int]) -> Iterator[Any]:
+    def _in_turn(self, plan: Any, chunks: Iterable[int]) -> Iterator[Any]:
         from mgcap.geo.tiles import answer_chunk
 
         own = self.service.models[self.model]
@@ -55,6 +55,7 @@ class MapJob:
             raster,
             self.outputs / "landuse.gpkg",
             workers=self._in_turn,
+            exact=True,
             chunk=MAP_CHUNK,
             max_tiles=self.service.settings.max_tiles,
             max_tile_pixels=int(1e6 * self.service.settings.max_tile_megapixels),

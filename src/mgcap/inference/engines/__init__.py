@@ -27,6 +27,9 @@ class Engine(FeatureEngine, Protocol):
     overlaps: bool  #: whether it has threads of its own, so that torch can work meanwhile
     made_from: Stamp  #: the weights that it was made from
 
+    def resized(self, size: int) -> Engine:
+        """The same networks for square views of another side."""
+
 
 def is_stale(engine: Engine, model: MGCAP) -> bool:
     """Whether a model's weights were changed, loaded or moved since an engine was made from them."""

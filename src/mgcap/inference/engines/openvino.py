@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 CALIBRATION_VIEWS = 64
 #: The most views in one request, and requests under way at once.
 REQUEST_VIEWS, REQUESTS = 4, 2
+#: The most pixels in one request, if there is more than one view in it.
+REQUEST_PIXELS = 4 << 18
+#: Sides of views, besides its own, that an engine is ready for at the same time.
+SIZES_KEPT = 2
 
 
 #: For each distinct network, in order, the small constants of its int8 graph.
@@ -90,28 +95,22 @@ class OpenVinoEngine:
         calibration: Calibration | Constants | None,
         progress: Progress,
     ) -> None:
-        ov = quiet_openvino()
+        quiet_openvino()
         self.name = "openvino-fp32" if calibration is None else "openvino"
         self.made_from = weight_stamp(backbones)
         self.quantisation: Constants = {}
-        threads = available_cores()
-        options = {
-            "INFERENCE_PRECISION_HINT": "f32",
-            "PERFORMANCE_HINT": "THROUGHPUT",
-            "NUM_STREAMS": str(min(REQUESTS, threads)),
-            "INFERENCE_NUM_THREADS": str(threads),
-        }
-        core = ov.Core()
         self.queues: list[Any] = []
+        self._models: list[Any] = []  # the network of each queue
+        self._resized: dict[int, OpenVinoEngine] = {}
         distinct: dict[str, Any] = {}
         try:
             for backbone in backbones:
                 fingerprint = state_hash(backbone.state_dict())
                 if fingerprint not in distinct:
                     model = self._prepared(fold_batch_norms(backbone).cpu().float(), size, calibration, progress)
-                    compiled = core.compile_model(model, "CPU", options)
-                    distinct[fingerprint] = ov.AsyncInferQueue(compiled, min(REQUESTS, threads))
-                self.queues.append(distinct[fingerprint])
+                    distinct[fingerprint] = model, _queue(model)
+                self._models.append(distinct[fingerprint][0])
+                self.queues.append(distinct[fingerprint][1])
         except Exception as error:  # constants of a stranger may be anything
             if not isinstance(calibration, dict):
                 raise
@@ -120,6 +119,22 @@ class OpenVinoEngine:
             raise BundleError(MISFIT)
         learnt = hashlib.sha256(b"".join(t.numpy().tobytes() for t in self.quantisation.values())).hexdigest()[:16]
         self.fingerprint = f"{self.name} {versions()}" + (f" {learnt}" if self.quantisation else "")
+
+    def resized(self, size: int) -> OpenVinoEngine:
+        """The same networks for square views of another side; the last few are kept."""
+        if size not in self._resized:
+            while len(self._resized) >= SIZES_KEPT:
+                self._resized.pop(next(iter(self._resized)))
+            other = copy.copy(self)
+            distinct: dict[int, Any] = {}
+            for model in self._models:
+                if id(model) not in distinct:
+                    larger = model.clone()
+                    larger.reshape([-1, 3, size, size])
+                    distinct[id(model)] = _queue(larger)
+            other.queues = [distinct[id(model)] for model in self._models]
+            self._resized[size] = other
+        return self._resized[size]
 
     def _prepared(
         self, network: nn.Module, size: int, calibration: Calibration | Constants | None, progress: Progress
@@ -136,23 +151,38 @@ class OpenVinoEngine:
     def features(self, views: Tensor, granularity: int) -> Tensor:
         """``[n, 3, h, w] -> [n, C, N]`` in float32."""
         queue = self.queues[granularity if len(self.queues) > 1 else 0]
-        parts: dict[int, np.ndarray[Any, Any]] = {}
+        array = views.float().contiguous().numpy()
+        together = max(1, REQUEST_PIXELS // array[0, 0].size)
+        size = request_size(len(array), len(queue), together)
+        shape = queue[0].model_outputs[0].get_partial_shape()
+        found = np.empty([len(array), *(side.get_length() for side in list(shape)[1:])], np.float32)
 
-        def keep(request: Any, index: int) -> None:
-            parts[index] = request.get_output_tensor(0).data.copy()
+        def keep(request: Any, start: int) -> None:
+            found[start : start + size] = request.get_output_tensor(0).data
 
         queue.set_callback(keep)
-        array = views.float().contiguous().numpy()
-        size = request_size(len(array), len(queue))
         for start in range(0, len(array), size):
             queue.start_async({0: array[start : start + size]}, start)
         queue.wait_all()
-        return torch.from_numpy(np.concatenate([parts[index] for index in sorted(parts)])).flatten(2)
+        return torch.from_numpy(found).flatten(2)
 
 
-def request_size(views: int, requests: int) -> int:
+def _queue(model: Any) -> Any:
+    """Requests to a network, several at a time."""
+    ov = quiet_openvino()
+    threads = available_cores()
+    options = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "THROUGHPUT",
+        "NUM_STREAMS": str(min(REQUESTS, threads)),
+        "INFERENCE_NUM_THREADS": str(threads),
+    }
+    return ov.AsyncInferQueue(ov.Core().compile_model(model, "CPU", options), min(REQUESTS, threads))
+
+
+def request_size(views: int, requests: int, largest: int = REQUEST_VIEWS) -> int:
     """Views in one request, so that all of those under way at once end together: of 12 views 3, not 4."""
-    sizes = range(min(REQUEST_VIEWS, views), 0, -1)
+    sizes = range(min(REQUEST_VIEWS, largest, views), 0, -1)
     return next((size for size in sizes if math.ceil(views / size) % requests == 0), 1)
 
 

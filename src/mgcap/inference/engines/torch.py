@@ -75,6 +75,10 @@ class TorchEngine:
         if compiled:
             self.networks = [torch.compile(network, dynamic=True) for network in self.networks]
 
+    def resized(self, size: int) -> TorchEngine:
+        """The engine for square views of another side: this one."""
+        return self
+
     @torch.inference_mode()
     def features(self, views: Tensor, granularity: int) -> Tensor:
         """``[n, 3, h, w] -> [n, C, N]`` in float32."""

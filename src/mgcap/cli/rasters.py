@@ -1,0 +1,155 @@
+"""What commands on rasters have in common: their options, files and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mgcap.cli import completion as c
+from mgcap.cli import options as o
+from mgcap.cli.console import bars, check_writable
+from mgcap.cli.predict import expand
+from mgcap.errors import DataError, RasterError
+from mgcap.persistence.shipped import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+Rasters = Annotated[list[str], typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files, globs, folders.")]
+Tile = Annotated[
+    str | None, typer.Option(help="Side of a tile, as 80m or 256px; default: that of the training images.")
+]
+Cells = Annotated[
+    int, typer.Option(help="Cells along the side of a tile: 4 gives a map with sixteen cells a tile.", min=1, max=16)
+]
+Bands = Annotated[str | None, typer.Option(help="Numbers of the red, green and blue band, as 4,3,2.")]
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="Values that are black and white: auto (as in training, or a refusal), percentiles, or as 0,3000.",
+        autocompletion=c.one_of(("auto", "percentiles")),
+    ),
+]
+MinValid = Annotated[float, typer.Option(help="Share of a tile that must have data.", min=0.01, max=1.0)]
+Cluster = Annotated[
+    str | None, typer.Option(help="Dask cluster: local:N for N processes, or a scheduler as tcp://HOST:8786.")
+]
+AllowVrt = Annotated[
+    bool,
+    typer.Option(
+        "--allow-vrt",
+        help="Trust these rasters: VRTs, /vsi paths, other formats of GDAL and sidecar files are read.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class RasterOptions:
+    """How rasters are read, and by which model."""
+
+    model: o.Model = DEFAULT_MODEL
+    cells: Cells = 4
+    tile: Tile = None
+    bands: Bands = None
+    scale: Scale = "auto"
+    min_valid: MinValid = 0.5
+    cluster: Cluster = None
+    allow_vrt: AllowVrt = False
+    add: o.Add = None
+    engine: o.Engine = "auto"
+    device: o.Device = "auto"
+
+    def values(self) -> dict[str, Any]:
+        """Of :class:`mgcap.geo.plan.MapOptions`."""
+        return {
+            "cells": self.cells,
+            "tile": self.tile,
+            "bands": _bands(self.bands),
+            "scale": self.scale,
+            "min_valid": self.min_valid,
+            "allow_vrt": self.allow_vrt,
+        }
+
+    def classifier(self) -> SceneClassifier:
+        """The model."""
+        try:
+            import rasterio  # noqa: F401
+            import zarr  # noqa: F401
+        except ImportError as error:
+            raise DataError("rasters need rasterio, zarr and more: pip install 'mgcap[geo]'") from error
+        from mgcap.classifier import SceneClassifier
+
+        o.run_added(self.add)
+        return SceneClassifier.load(self.model, device=self.device, engine=self.engine, progress=bars)
+
+    def workers(self) -> AbstractContextManager[Any]:
+        """What computes the parts: None for this process."""
+        if not self.cluster:
+            return nullcontext(None)
+        from mgcap.geo.cluster import cluster_workers
+
+        return cluster_workers(self.cluster)
+
+    def files(self, patterns: list[str]) -> list[str | Path]:
+        """Files from files, globs and folders, and GDAL's virtual files as they are."""
+        from mgcap.geo.opening import is_virtual
+
+        files: list[str | Path] = []
+        for pattern in patterns:
+            files += [pattern] if is_virtual(pattern) else expand([pattern])
+        if self.allow_vrt:
+            bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
+        return files
+
+
+def _bands(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise DataError(f"--bands takes numbers, red first, as 4,3,2; not '{text}'") from None
+
+
+def targets(files: list[str | Path], out: Path | None, name: Callable[[str], str]) -> list[Path]:
+    """Where the results for each raster go.
+
+    Args:
+        files: The rasters.
+        out: The result for the only one, or a folder; by default the folder where the command runs.
+        name: From a raster's name without its suffix to that of its result in a folder.
+    """
+    several = len(files) > 1 or out is None or (out.is_dir() and not (out / "zarr.json").is_file())
+    if len(files) > 1 and out is not None and out.suffix and not out.is_dir():
+        raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
+    folder = out or Path()
+    found = [check_writable(folder / name(Path(file).stem)) if several else check_writable(folder) for file in files]
+    if len(set(found)) < len(found):
+        raise DataError("two rasters have the same name, so their results would overwrite each other; take them apart")
+    return found
+
+
+def each(files: list[str | Path], work: Callable[[int], None], done: str) -> None:
+    """Work on each raster; one that fails does not keep the others from it.
+
+    Args:
+        files: The rasters.
+        work: Takes the number of one.
+        done: What was to be done to them, as ``mapped``.
+    """
+    failed = 0
+    for number in range(len(files)):
+        try:
+            work(number)
+        except RasterError as error:
+            if len(files) == 1:
+                raise
+            bars.say(f"error: {error}")
+            failed += 1
+    if failed:
+        raise DataError(f"{failed} of {len(files)} rasters could not be {done}")

@@ -1,0 +1,221 @@
+"""Blocks of a raster's cells to vectors: densely where the network allows it, else tile by tile."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mgcap.geo.opening import open_raster, reading
+from mgcap.geo.plan import Plan
+from mgcap.geo.raster import read_window
+from mgcap.inference.dense import Described, Layout, describe_block
+from mgcap.inference.forward import describe, walk
+from mgcap.inference.pipeline import images_together, prefetch, stream_features
+from mgcap.inference.projection import projection_for
+from mgcap.pooling import count_votes
+from mgcap.threads import one_thread
+from mgcap.typing import Array
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+    from mgcap.inference.engines import Engine
+    from mgcap.model import MGCAP
+
+
+class IndexPlan(Plan):
+    """How the cells of one raster are described; each by the tile around its middle.
+
+    Attributes:
+        block: Cells along the side of what is computed and kept together.
+        dense: Whether blocks go through the network as a whole.
+    """
+
+    block: int
+    dense: bool
+
+    @property
+    def chunks(self) -> int:
+        """How many blocks there are."""
+        return math.ceil(self.grid.rows / self.block) * math.ceil(self.grid.columns / self.block)
+
+    def cells(self, chunk: int) -> tuple[slice, slice]:
+        """Rows and columns of a block's cells."""
+        row, column = divmod(chunk, math.ceil(self.grid.columns / self.block))
+        rows, columns = (slice(n * self.block, (n + 1) * self.block) for n in (row, column))
+        return slice(rows.start, min(rows.stop, self.grid.rows)), slice(
+            columns.start, min(columns.stop, self.grid.columns)
+        )
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Width and height of a tile in pixels, within the raster."""
+        return min(self.size[0], self.cells_in_tile * self.cell[0]), min(
+            self.size[1], self.cells_in_tile * self.cell[1]
+        )
+
+    def axes(self, chunk: int) -> tuple[Axis, Axis]:
+        """The columns and the rows of a block."""
+        rows, columns = self.cells(chunk)
+        return (
+            Axis(columns, self.cell[0], self.size[0], self.tile[0]),
+            Axis(rows, self.cell[1], self.size[1], self.tile[1]),
+        )
+
+
+class Axis(NamedTuple):
+    """Columns or rows of cells, in pixels of the raster."""
+
+    cells: slice
+    cell: int  #: side of a cell
+    size: int  #: of the raster
+    tile: int  #: side of a tile
+
+    @property
+    def middles(self) -> Array:
+        """The middles of the tiles; tiles stay in the raster."""
+        middles = (np.arange(self.cells.start, self.cells.stop) + 0.5) * self.cell
+        return middles.clip(self.tile / 2, self.size - self.tile / 2)
+
+    @property
+    def centre(self) -> float:
+        """Half way between the first tile and the last."""
+        return float(self.middles[0] + self.middles[-1]) / 2
+
+    @property
+    def cell_edges(self) -> tuple[Array, Array]:
+        """Where cells begin and end."""
+        begin = np.arange(self.cells.start, self.cells.stop) * self.cell
+        return begin, (begin + self.cell).clip(max=self.size)
+
+    @property
+    def tile_edges(self) -> tuple[Array, Array]:
+        """Where tiles begin and end."""
+        return self.middles - self.tile / 2, self.middles + self.tile / 2
+
+
+class Cells(NamedTuple):
+    """What is kept of a block of cells."""
+
+    vectors: Array  #: ``[rows, columns, p]`` float16; zero where there is no data
+    rotations: Array  #: ``[rows, columns]`` uint16: the number of the rotation that won most entries
+    valid: Array  #: ``[rows, columns]`` uint8: the share of the cell with data, of 255; 0 where nothing is said
+
+
+def describe_cells(model: MGCAP, engine: Engine, plan: IndexPlan, chunk: int) -> Cells:
+    """Read and describe the cells of a block. The same block gives the same numbers on one thread or many."""
+    columns, rows = plan.axes(chunk)
+    shape = len(rows.middles), len(columns.middles)
+    projection = projection_for(model)
+    cells = Cells(
+        np.zeros((*shape, projection.length(model.head.in_features)), np.float16),
+        np.zeros(shape, np.uint16),
+        np.zeros(shape, np.uint8),
+    )
+    way = _densely if plan.dense else _by_tiles
+    with open_raster(plan.raster, plan.allow_vrt) as dataset, reading(plan.raster):
+        for numbers, described, shares in way(model, engine, plan, dataset, chunk):
+            places = np.unravel_index(numbers, shape)
+            cells.vectors[places] = projection(described.descriptors.float().cpu()).numpy()
+            cells.rotations[places] = described.rotations.cpu().numpy()
+            cells.valid[places] = (255 * shares).round().clip(1)
+    return cells
+
+
+#: Numbers of cells in their block, what is said of them, and the share of each that has data.
+Part = tuple[Array, Described, Array]
+
+
+def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetReader, chunk: int) -> Iterator[Part]:
+    axes = plan.axes(chunk)
+    tile = max(plan.shape)  # its side as the model knows it
+    scale = np.array([tile / axis.tile for axis in axes])
+    xs, ys = (tuple(((axis.middles - axis.centre) * tile / axis.tile).tolist()) for axis in axes)
+    layout = Layout(xs, ys, tile, model.config)
+    middle = np.array([axis.centre for axis in axes])
+    image, valid = _square(dataset, plan, middle, scale, layout.side)
+    coverage = _Coverage(valid, middle - layout.side / scale / 2, scale)
+    of_tiles = coverage.shares(axes[0].tile_edges, axes[1].tile_edges)
+    of_cells = coverage.shares(axes[0].cell_edges, axes[1].cell_edges)
+    wanted = np.flatnonzero((of_tiles >= plan.min_valid) & (of_cells >= plan.min_valid) & (of_cells > 0))
+    if len(wanted):
+        described = describe_block(model, engine, layout, torch.from_numpy(image).permute(2, 0, 1), wanted.tolist())
+        yield wanted, described, of_cells.flat[wanted]
+
+
+class _Coverage:
+    """Which part of boxes has data.
+
+    Args:
+        valid: ``[side, side]``: the pixels of an image that have data.
+        corner: Its upper left corner in pixels of the raster.
+        scale: Its pixels for one of the raster, along x and y.
+    """
+
+    def __init__(self, valid: Array, corner: Array, scale: Array) -> None:
+        self.total = np.pad(valid.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        self.corner, self.scale = corner, scale
+
+    def shares(self, x: tuple[Array, Array], y: tuple[Array, Array]) -> Array:
+        """``[rows, columns]`` for boxes from left to right edges ``x`` and from upper to lower ones ``y``."""
+        left, right, top, low = (
+            ((edge - corner) * scale).round().astype(int).clip(0, len(self.total) - 1)
+            for edges, corner, scale in zip((x, y), self.corner, self.scale, strict=True)
+            for edge in edges
+        )
+        upper, lower = (self.total[row][:, right] - self.total[row][:, left] for row in (top, low))
+        found: Array = (lower - upper) / np.outer(low - top, right - left).clip(1)
+        return found
+
+
+def _square(dataset: DatasetReader, plan: IndexPlan, middle: Array, scale: Array, side: int) -> tuple[Array, Array]:
+    """A square around a place: pixels ``[side, side, 3]``, repeated beyond the raster, and which are valid."""
+    size = np.array(plan.size)
+    low = np.round(middle - side / scale / 2).astype(int)
+    high = np.maximum(np.round(low + side / scale).astype(int), low + 1)
+    inner_low, inner_high = low.clip(0, size - 1), high.clip(1, size)
+    begin = np.round((inner_low - low) * scale).astype(int).clip(0, side - 1)
+    end = np.maximum(np.round((inner_high - low) * scale).astype(int).clip(1, side), begin + 1)
+    (width, height), (columns, rows) = inner_high - inner_low, end - begin
+    left, top = inner_low.tolist()
+    pixels, valid = read_window(dataset, plan.look, left, top, int(width), int(height), (int(rows), int(columns)))
+    border = ((begin[1], side - end[1]), (begin[0], side - end[0]))
+    return np.pad(pixels, (*border, (0, 0)), mode="edge"), np.pad(valid, border)
+
+
+def _by_tiles(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetReader, chunk: int) -> Iterator[Part]:
+    columns, rows = plan.axes(chunk)
+    width, height = plan.tile
+    together = images_together(model.config.rotations, model.mean.device.type)
+    shares: dict[int, float] = {}
+
+    def batches() -> Iterator[tuple[list[int], Tensor]]:
+        indices: list[int] = []
+        images: list[Tensor] = []
+        for number, (top, left) in enumerate(itertools.product(rows.tile_edges[0], columns.tile_edges[0])):
+            x, y = int(left), int(top)
+            pixels, valid = read_window(dataset, plan.look, x, y, width, height, plan.shape)
+            share = float(valid.mean())
+            if share < plan.min_valid or not share:
+                continue
+            shares[number] = share
+            indices.append(number)
+            images.append(torch.from_numpy(pixels).permute(2, 0, 1))
+            if len(images) == together:
+                yield indices, torch.stack(images)
+                indices, images = [], []
+        if images:
+            yield indices, torch.stack(images)
+
+    with one_thread(), torch.inference_mode():
+        for number, seen in walk(model, stream_features(model, prefetch(batches()), engine), winners=True):
+            assert seen.winners is not None
+            votes = count_votes(seen.winners, model.config.rotations).sum(1)
+            described = Described(describe(seen.pooled, model.config), votes.argmax(-1))
+            yield np.array([number]), described, np.array([shares[number]])

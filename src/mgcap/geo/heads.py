@@ -1,0 +1,82 @@
+"""A head applied to the cells of an index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from mgcap.errors import RasterError
+from mgcap.geo.index import Index
+from mgcap.geo.plan import Plan
+from mgcap.geo.votes import ClassMap, classes_of
+from mgcap.inference.fingerprints import descriptor_fingerprint
+from mgcap.inference.projection import projection_for
+from mgcap.typing import Array
+
+if TYPE_CHECKING:
+    from mgcap.model import MGCAP
+
+
+def coarser(index: Index, cells: int) -> Plan:
+    """The plan of a map of an index, with ``cells`` along the side of a tile.
+
+    Raises:
+        RasterError: If these are not a divisor of those of the index.
+    """
+    plan = index.plan
+    if cells < 1 or plan.cells_in_tile % cells:
+        raise RasterError(
+            f"{index.name} has {plan.cells_in_tile} cells along the side of a tile; `cells` takes a divisor of that"
+        )
+    times = plan.cells_in_tile // cells
+    width, height = plan.cell
+    return plan.model_copy(update={"cell": (times * width, times * height), "cells_in_tile": cells})
+
+
+def classify_index(model: MGCAP, index: Index, plan: Plan, sieve: int = 0) -> ClassMap:
+    """What each cell shows; those of a coarser map have the mean probabilities of the cells of the index.
+
+    Args:
+        model: Its descriptors must be those of the index.
+        index: Whole.
+        plan: Of :func:`coarser`.
+        sieve: Patches of fewer cells take the class of their largest neighbour.
+
+    Raises:
+        RasterError: If the model has other descriptors.
+    """
+    if index.about.descriptor != descriptor_fingerprint(model):
+        raise RasterError(f"{index.name} was made with other descriptors than this model's")
+    weight, bias = projection_for(model).fold(model.head)
+    shape = index.plan.grid.rows, index.plan.grid.columns
+    probabilities = np.full((*shape, len(bias)), np.nan, np.float32)
+    angles = np.full(shape, np.nan, np.float32)
+    of_rotation = np.array(index.about.angles, np.float32)
+    for place, cells in index.blocks():
+        logits = torch.from_numpy(cells.vectors).float() @ weight.T.float() + bias.float()
+        known = cells.valid > 0
+        probabilities[place] = np.where(known[..., None], logits.softmax(-1).numpy(), np.nan)
+        angles[place] = np.where(known, of_rotation[cells.rotations.clip(max=len(of_rotation) - 1)], np.nan)
+    times = index.plan.cells_in_tile // plan.cells_in_tile
+    if times > 1:
+        probabilities, angles = _merged(probabilities, angles, times)
+    return ClassMap(probabilities, classes_of(probabilities, sieve), angles)
+
+
+def _merged(probabilities: Array, angles: Array, times: int) -> tuple[Array, Array]:
+    """The mean probabilities of squares of cells, and the angle of the cell that is most confident."""
+    rows, columns, count = probabilities.shape
+    border = ((0, -rows % times), (0, -columns % times))
+    padded = np.pad(probabilities, (*border, (0, 0)), constant_values=np.nan)
+    high, wide = (side // times for side in padded.shape[:2])
+    squares = padded.reshape(high, times, wide, times, count).swapaxes(1, 2).reshape(high, wide, -1, count)
+    known = ~np.isnan(squares[..., 0])
+    with np.errstate(invalid="ignore"):
+        mean = np.nansum(squares, 2) / known.sum(-1, keepdims=True)
+    mean[known.mean(-1) < 0.5] = np.nan
+    surest = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
+    own = np.pad(angles, border, constant_values=np.nan)
+    own = own.reshape(high, times, wide, times).swapaxes(1, 2).reshape(high, wide, -1)
+    return mean, np.take_along_axis(own, surest[..., None], -1)[..., 0]

@@ -1,0 +1,272 @@
+"""The index of a raster: a vector for each of its cells, in a Zarr store with checksums.
+
+A store is made beside its place and moved there, so that it is there as a whole. Blocks are written one by one, each
+whole or not at all, so that a killed run loses the block that it was at; processes that write the same index share the
+work. Only what looks like our own stores is read: other types of arrays and codecs are refused before their data is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mgcap.errors import RasterError, missing
+from mgcap.geo.blocks import Cells, IndexPlan
+from mgcap.persistence.header import one_line
+from mgcap.persistence.locks import claimed
+
+if TYPE_CHECKING:
+    import zarr
+
+    from mgcap.geo.indexing import Planned
+    from mgcap.geo.work import Workers
+
+#: Raised when stores come out otherwise.
+FORMAT = 1
+_KEY = "mgcap_index"
+#: Types of the arrays.
+_ARRAYS = {"vectors": "float16", "rotations": "uint16", "valid": "uint8"}
+_CODECS = ("bytes", "crc32c")
+#: The most cells and numbers of a vector that an index may say it has.
+MAX_CELLS, MAX_LENGTH = 1 << 31, 1 << 20
+
+
+class About(BaseModel):
+    """What an index says of itself.
+
+    Attributes:
+        format: Version of the layout.
+        plan: How its raster was cut and read.
+        descriptor: Fingerprint of what made the descriptors, but for the engine.
+        projection: Fingerprint of the projection; empty where vectors are whole descriptors.
+        angles: The rotations in degrees.
+        crs: The coordinate system of the raster as WKT; empty if it has none.
+        transform: From cells to coordinates, six numbers.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int
+    plan: IndexPlan
+    descriptor: str
+    projection: str
+    angles: tuple[float, ...]
+    crs: str
+    transform: tuple[float, float, float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index that is open.
+
+    Attributes:
+        name: Its path or address.
+        about: What it says of itself.
+        group: Its arrays.
+    """
+
+    name: str
+    about: About
+    group: zarr.Group
+
+    @property
+    def plan(self) -> IndexPlan:
+        """How its raster was cut and read."""
+        return self.about.plan
+
+    def differences(self, about: About) -> list[str]:
+        """In what it differs from what is wanted, but for finer cells, the place of the raster and of the model."""
+        own, wanted = self.plan, about.plan
+        names = ["size", "changed", "shape", "bands", "black", "white", "min_valid", "dense"]
+        if own.engine != wanted.engine and self.missing():
+            names.append("engine")
+        found = [name for name in names if getattr(own, name) != getattr(wanted, name)]
+        found += [name for name in ("descriptor", "projection") if getattr(self.about, name) != getattr(about, name)]
+        if max(abs(a / b - 1) for a, b in zip(own.tile, wanted.tile, strict=True)) > 0.05:  # they are whole cells
+            found.append("tile")
+        return found + (["cells"] if own.cells_in_tile % wanted.cells_in_tile else [])
+
+    def has(self, chunk: int) -> bool:
+        """Whether a block was written and is whole."""
+        rows, columns = self.plan.cells(chunk)
+        key = f"c/{rows.start // self.plan.block}/{columns.start // self.plan.block}"
+        if not (Path(self.name) / "valid" / key).is_file():  # it is written last
+            return False
+        try:
+            self.read(chunk)
+        except RasterError:
+            return False
+        return True
+
+    def write(self, chunk: int, cells: Cells) -> None:
+        """Write a block."""
+        place = self.plan.cells(chunk)
+        for name in _ARRAYS:  # the order counts, see has()
+            self._array(name)[place] = getattr(cells, name)
+
+    def read(self, chunk: int) -> Cells:
+        """The cells of a block.
+
+        Raises:
+            RasterError: If it is damaged.
+        """
+        place = self.plan.cells(chunk)
+        try:
+            return Cells(*(np.asarray(self._array(name)[place]) for name in _ARRAYS))
+        except Exception as error:  # a damaged chunk fails in too many ways to name
+            raise RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index") from error
+
+    def _array(self, name: str) -> Any:
+        return self.group[name]
+
+    def blocks(self) -> Iterator[tuple[tuple[slice, slice], Cells]]:
+        """All blocks, with the rows and columns of their cells."""
+        for chunk in range(self.plan.chunks):
+            yield self.plan.cells(chunk), self.read(chunk)
+
+    def missing(self) -> list[int]:
+        """Blocks that are to be computed, as they were not yet written or are damaged."""
+        return [chunk for chunk in range(self.plan.chunks) if not self.has(chunk)]
+
+    def fill(self, plan: IndexPlan, workers: Workers) -> Iterator[int]:
+        """Compute and write what is missing, and share that with other processes; the number of each block done.
+
+        Args:
+            plan: The index's own, with the raster and model at hand.
+            workers: Compute blocks.
+        """
+        locks = Path(self.name) / ".locks"
+        locks.mkdir(exist_ok=True)
+        claims: dict[int, ExitStack] = {}
+
+        def ours() -> Iterator[int]:
+            for chunk in left:
+                with ExitStack() as stack:
+                    if stack.enter_context(claimed(locks / str(chunk))) and not self.has(chunk):
+                        claims[chunk] = stack.pop_all()
+                        yield chunk
+
+        try:
+            while left := self.missing():
+                for chunk, cells in workers(plan, ours()):
+                    assert isinstance(cells, Cells)
+                    self.write(chunk, cells)
+                    claims.pop(chunk).close()
+                    yield chunk
+                time.sleep(0.1)  # others may be at work on what is left
+        finally:
+            for stack in claims.values():
+                stack.close()
+
+
+def create_index(path: Path, about: About, length: int) -> Index:
+    """An index with no block yet; or the one that another process has made there meanwhile."""
+    import zarr
+    from zarr.codecs import BytesCodec, Crc32cCodec
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid, block = about.plan.grid, about.plan.block
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        made = Path(folder) / "index"
+        group = zarr.create_group(made, zarr_format=3, attributes={_KEY: about.model_dump(mode="json")})
+        for name, dtype in _ARRAYS.items():
+            last = (length,) if name == "vectors" else ()
+            group.create_array(
+                name,
+                shape=(grid.rows, grid.columns, *last),
+                chunks=(min(block, grid.rows), min(block, grid.columns), *last),
+                dtype=dtype,
+                serializer=BytesCodec(),
+                compressors=[Crc32cCodec()],
+                filters=None,
+                config={"write_empty_chunks": True},
+            )
+        try:
+            made.rename(path)
+        except OSError:  # another process was faster
+            if not path.is_dir():
+                raise
+    return open_index(path)
+
+
+def find_index(path: Path, planned: Planned, given: bool) -> Index:
+    """The index at a place, which is made if it is not there.
+
+    Args:
+        path: Its place.
+        planned: What it shall be of.
+        given: Whether the user named the place; if not, one of something else is left alone, and another name is taken.
+
+    Raises:
+        RasterError: If there is something else.
+    """
+    about, length = planned.about, planned.length
+    assert about is not None
+    if not os.path.lexists(path):
+        return create_index(path, about, length)
+    try:
+        found = open_index(path)
+        changed = found.differences(about)
+        if not changed:
+            return found
+        problem = RasterError(f"{path} is an index with other {', '.join(changed)}; give another name, or remove it")
+    except RasterError as error:
+        problem = error
+    if given:
+        raise problem
+    kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
+    return find_index(path.with_name(f"{path.stem}.{kind}{path.suffix}"), planned, given=True)
+
+
+def open_index(path: str | Path) -> Index:
+    """Open an index for reading, at a path or an address that fsspec knows.
+
+    Raises:
+        RasterError: With one sentence, if it is none.
+    """
+    import zarr
+
+    if "://" not in str(path) and not Path(path).is_dir():
+        raise RasterError(missing("index", Path(path)) if not Path(path).exists() else f"{path} is not an index")
+    try:
+        group = zarr.open_group(
+            path, mode="r+" if "://" not in str(path) else "r", zarr_format=3, use_consolidated=False
+        )
+        about = About.model_validate(group.attrs.asdict().get(_KEY))
+        _check(group, about)
+    except ValidationError as error:
+        raise RasterError(f"{path} is not an index that this version of mgcap knows") from error
+    except Exception as error:  # whatever a store may be instead
+        raise RasterError(f"{path} is not an index, or damaged: {one_line(error)}") from error
+    return Index(str(path), about, group)
+
+
+def _check(group: zarr.Group, about: About) -> None:
+    """See that a store is as we make it.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    grid, block = about.plan.grid, about.plan.block
+    if about.format != FORMAT:
+        raise ValueError(f"it has format {about.format}, not {FORMAT}")
+    if grid.rows * grid.columns > MAX_CELLS:
+        raise ValueError("it says that it has too many cells")
+    for name, dtype in _ARRAYS.items():
+        array: Any = group[name]
+        shape, chunks = (grid.rows, grid.columns), (min(block, grid.rows), min(block, grid.columns))
+        if name == "vectors" and len(array.shape) == 3 and array.shape[2] <= MAX_LENGTH:
+            shape, chunks = (*shape, array.shape[2]), (*chunks, array.shape[2])  # type: ignore[assignment]
+        codecs = tuple(codec["name"] for codec in array.metadata.to_dict()["codecs"])
+        if (array.shape, array.chunks, str(array.dtype), codecs) != (shape, chunks, dtype, _CODECS):
+            raise ValueError(f"its {name} are not as they should be")

@@ -1,0 +1,133 @@
+"""One raster to its index: what is missing is computed, here or by workers."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mgcap.geo.blocks import IndexPlan
+from mgcap.geo.earth import pixel_metres
+from mgcap.geo.index import FORMAT, About, Index, find_index
+from mgcap.geo.opening import ignored_place, open_raster
+from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan
+from mgcap.geo.raster import guessed_bands
+from mgcap.geo.work import Workers, compute_here
+from mgcap.inference.dense import is_dense, windows_together
+from mgcap.inference.fingerprints import descriptor_fingerprint
+from mgcap.inference.projection import projection_for
+from mgcap.persistence.files import sha256_of
+from mgcap.persistence.shipped import find_model
+from mgcap.runtime import Progress, silent
+
+if TYPE_CHECKING:
+    from rasterio.io import DatasetReader
+
+    from mgcap.classifier import SceneClassifier
+
+#: What an index takes from the run at hand: where raster and model are now.
+_LIVE = ("raster", "model", "model_fingerprint", "allow_vrt")
+
+
+class Planned(NamedTuple):
+    """The work on a raster."""
+
+    plan: Plan  #: what workers get
+    about: About | None  #: of the index; None if tiles are looked at one by one
+    length: int  #: of a vector
+    metres: tuple[float, float] | None  #: width and height of a pixel on the ground, if that is known
+
+
+def plan_work(
+    classifier: SceneClassifier,
+    model: str | Path,
+    dataset: DatasetReader,
+    raster: str | Path,
+    options: MapOptions,
+    of_tiles: bool = False,
+) -> Planned:
+    """Look at a raster and work out how to describe its cells, or to map it tile by tile."""
+    net, file = classifier.model_, find_model(model)
+    used = ModelFile(file, sha256_of(file), classifier.engine_.name)
+    metres, length = pixel_metres(dataset), projection_for(net).length(net.head.in_features)
+    if of_tiles:
+        return Planned(make_plan(dataset, raster, classifier.imagery_, used, options), None, length, metres)
+    plan = make_plan(dataset, raster, classifier.imagery_, used, options, options.cells)
+    whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
+    side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
+    most = windows_together(side / options.cells, side, net)
+    block = math.ceil(longest / math.ceil(longest / most))  # so that none is nearly empty
+    made = IndexPlan(**plan.model_dump(), block=block, dense=whole and not options.exact and is_dense(net))
+    t, (width, height) = dataset.transform, plan.cell
+    about = About(
+        format=FORMAT,
+        plan=made.model_copy(update={"model": "", "model_fingerprint": ""}),  # others with such descriptors may use it
+        descriptor=descriptor_fingerprint(net),
+        projection=projection_for(net).fingerprint,
+        angles=net.config.angles,
+        crs=dataset.crs.to_wkt() if dataset.crs else "",
+        transform=(t.a * width, t.b * height, t.c, t.d * width, t.e * height, t.f),
+    )
+    return Planned(made, about, length, metres)
+
+
+def say_guesses(dataset: DatasetReader, raster: str | Path, options: MapOptions, progress: Progress) -> None:
+    """Say what was guessed about a raster, and what was not read of it."""
+    if (guess := guessed_bands(dataset, options.bands)) is not None:
+        progress.say(f"{Path(raster).name} {guess}, `bands` says otherwise, as `bands=3,2,1`")
+    if (unread := ignored_place(dataset, raster, options.allow_vrt)) is not None:
+        progress.say(unread)
+
+
+def index_raster(
+    classifier: SceneClassifier,
+    model: str | Path,
+    raster: str | Path,
+    out: Path,
+    *,
+    workers: Workers | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Index:
+    """Describe the cells of a raster and keep their vectors.
+
+    Args:
+        classifier: The model of ``model``; its head does not count.
+        model: Its file, or its name.
+        raster: As for :func:`mgcap.geo.mapping.map_raster`.
+        out: The index, a folder; one of the same raster and kind is completed.
+        workers: Compute the blocks; this process by default.
+        progress: Where to report.
+        **options: Of :class:`mgcap.geo.plan.MapOptions`.
+    """
+    chosen = MapOptions(**options)
+    with open_raster(raster, chosen.allow_vrt) as dataset:
+        say_guesses(dataset, raster, chosen, progress)
+        planned = plan_work(classifier, model, dataset, raster, chosen)
+    index = find_index(out, planned, given=True)
+    fill_index(index, planned, workers or compute_here(classifier), progress)
+    return index
+
+
+def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progress = silent) -> None:
+    """Compute the blocks that an index lacks."""
+    plan, name = index.plan, Path(index.name).name
+    live = plan.model_copy(update={name: getattr(planned.plan, name) for name in _LIVE})
+    sizes = [math.prod(len(axis.middles) for axis in plan.axes(chunk)) for chunk in range(plan.chunks)]
+    missing = set(index.missing())
+    if not missing:
+        return
+    if len(missing) < plan.chunks:
+        progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
+    start, computed = time.monotonic(), 0
+    with progress("Describing cells", sum(sizes)) as step:
+        step(sum(size for chunk, size in enumerate(sizes) if chunk not in missing))
+        for chunk in index.fill(live, workers):
+            step(sizes[chunk])
+            computed += sizes[chunk]
+    minutes = (time.monotonic() - start) / 60
+    if planned.metres is not None and computed:
+        area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
+        rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
+        progress.say(f"{name}: {computed} cells, {rate}")
