@@ -69,3 +69,23 @@ def gaussian_embedding(features: Tensor, ridge: float = 1e-4, unbiased: bool = F
         return add_ridge_(torch.cat((top, bottom), dim=-2), ridge)
     homogeneous = torch.cat((features, torch.ones_like(features[..., :1, :])), dim=-2) * positions**-0.5
     return add_ridge_(homogeneous @ homogeneous.mT, ridge)
+
+
+def gaussian_of_positions(positions: Tensor, feature_norm: str = "rms", ridge: float = 1e-4) -> Tensor:
+    """The same as :func:`gaussian_embedding` of normalised features, of positions that are homogeneous already.
+
+    A normalisation of the features is one of their second moments: nothing as large as the features is made.
+
+    Args:
+        positions: ``[..., N, C+1]``: a row for each position, the last column is one.
+        feature_norm: As for :func:`normalise_features`.
+        ridge: Lambda of Eq. 8.
+    """
+    count, channels = positions.shape[-2], positions.shape[-1] - 1
+    matrix = (positions.mT @ positions) / count
+    if feature_norm != "none":
+        square = matrix.diagonal(dim1=-2, dim2=-1)[..., :channels].sum(-1, keepdim=True).clamp_min(TINY)
+        scale = ((channels if feature_norm == "rms" else 1 / count) / square).sqrt()
+        factors = torch.cat((scale.expand(*scale.shape[:-1], channels), torch.ones_like(scale)), -1)
+        matrix = matrix * factors[..., None] * factors[..., None, :]
+    return add_ridge_(matrix, ridge)

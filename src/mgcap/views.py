@@ -68,8 +68,23 @@ def sample_views(
     return sample_frames(central_crop(images, ratio), angles, size, scale, corners)
 
 
-def sample_frames(crop: Tensor, angles: Sequence[float], size: int, scale: float, corners: str = "zero") -> Tensor:
+def sample_frames(
+    crop: Tensor,
+    angles: Sequence[float],
+    size: int,
+    scale: float,
+    corners: str = "zero",
+    centre: tuple[float, float] = (0.0, 0.0),
+) -> Tensor:
     """Sample crops ``[B, 3, H, W]`` at some rotations in frames ``scale`` times as large as they are.
+
+    Args:
+        crop: Images.
+        angles: Rotations in degrees.
+        size: Side of a frame in pixels.
+        scale: Side of a frame, for one of a crop.
+        corners: As for :func:`sample_views`.
+        centre: Of the frames (x, y), from -1 to 1 across a crop.
 
     Returns:
         ``[B, len(angles), 3, size, size]``.
@@ -78,6 +93,8 @@ def sample_frames(crop: Tensor, angles: Sequence[float], size: int, scale: float
     quarters = [divmod(round(angle % 360.0, 9), 90.0) for angle in angles]
     rests = sorted({rest for _, rest in quarters})
     grid = _rotation_grid(rests, scale, size, crop)
+    if any(centre):
+        grid = grid + torch.tensor(centre).to(grid)
     batch = crop.shape[0]
     # All rotations of one image are one tall sample of it: no copy of the image for each rotation.
     sampled = F.grid_sample(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -136,17 +136,25 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
     axes = plan.axes(chunk)
     tile = max(plan.shape)  # its side as the model knows it
     scale = np.array([tile / axis.tile for axis in axes])
-    xs, ys = (tuple(((axis.middles - axis.centre) * tile / axis.tile).tolist()) for axis in axes)
-    layout = Layout(xs, ys, tile, model.config)
-    middle = np.array([axis.centre for axis in axes])
-    image, valid = _square(dataset, plan, middle, scale, layout.side)
-    coverage = _Coverage(valid, middle - layout.side / scale / 2, scale)
+    side = _layout(axes, [axis.centre for axis in axes], tile, model).side + 2  # the corner is rounded
+    corner = np.round([axis.centre - side / one / 2 for axis, one in zip(axes, scale, strict=True)])
+    layout = _layout(axes, (corner + side / scale / 2).tolist(), tile, model)
+    image, valid = _square(dataset, plan, corner.astype(int), scale, side)
+    coverage = _Coverage(valid, corner, scale)
     of_tiles = coverage.shares(axes[0].tile_edges, axes[1].tile_edges)
     of_cells = coverage.shares(axes[0].cell_edges, axes[1].cell_edges)
     wanted = np.flatnonzero((of_tiles >= plan.min_valid) & (of_cells >= plan.min_valid) & (of_cells > 0))
     if len(wanted):
         described = describe_block(model, engine, layout, torch.from_numpy(image).permute(2, 0, 1), wanted.tolist())
         yield wanted, described, of_cells.flat[wanted]
+
+
+def _layout(axes: Sequence[Axis], middle: Sequence[float], tile: float, model: MGCAP) -> Layout:
+    """The tiles of a block around a place of the raster."""
+    scales = [tile / axis.tile for axis in axes]
+    xs, ys = (tuple(((a.middles - m) * s).tolist()) for a, m, s in zip(axes, middle, scales, strict=True))
+    x, y = (m * s for m, s in zip(middle, scales, strict=True))
+    return Layout(xs, ys, tile, model.config, (x, y))
 
 
 class _Coverage:
@@ -174,10 +182,9 @@ class _Coverage:
         return found
 
 
-def _square(dataset: DatasetReader, plan: IndexPlan, middle: Array, scale: Array, side: int) -> tuple[Array, Array]:
-    """A square around a place: pixels ``[side, side, 3]``, repeated beyond the raster, and which are valid."""
+def _square(dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int) -> tuple[Array, Array]:
+    """A square from a corner: pixels ``[side, side, 3]``, repeated beyond the raster, and which are valid."""
     size = np.array(plan.size)
-    low = np.round(middle - side / scale / 2).astype(int)
     high = np.maximum(np.round(low + side / scale).astype(int), low + 1)
     inner_low, inner_high = low.clip(0, size - 1), high.clip(1, size)
     begin = np.round((inner_low - low) * scale).astype(int).clip(0, side - 1)

@@ -9,7 +9,6 @@ they show its surroundings.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,28 +19,31 @@ import torch
 from torch import Tensor
 
 from mgcap.config import MGCAPConfig
+from mgcap.embedding import gaussian_of_positions
 from mgcap.inference.engines import Engine
 from mgcap.inference.engines.torch import keep_freed_memory
 from mgcap.inference.forward import describe, embed_reduced
 from mgcap.inference.pipeline import prefetch
 from mgcap.model import MGCAP
-from mgcap.pooling import RotationPool
+from mgcap.pooling import pool_rotations
 from mgcap.threads import side_by_side
 from mgcap.views import PADDED_SCALE, sample_frames
 
 #: Surroundings that the network sees beyond what is used of a piece, in pixels of a view: without them the borders of
 #: pieces and blocks would show in the answers.
-HALO = 32
+HALO = 16
 #: Sides and places of pieces are multiples of it, so that their positions fall onto each other.
 MULTIPLE = 32
 #: The largest side of a piece.
-PIECE = 1280
+PIECE = 768
 #: Pieces that the network sees at the same time.
 TOGETHER = 4
+#: Windows half way between two positions take the second, whatever the rounding.
+TIE = 1e-3
 #: Windows whose matrices are made together.
 WINDOWS = 8
 #: The most windows along a side of a block, and bytes of its features.
-MOST_WINDOWS, MOST_BYTES = 64, 400 << 20
+MOST_WINDOWS, MOST_BYTES = 48, 400 << 20
 
 
 class Described(NamedTuple):
@@ -60,12 +62,15 @@ class Layout:
         ys: The centres of its rows.
         tile: Side of a tile in pixels of the image.
         config: Of the model.
+        origin: Where the middle of the image lies, in pixels from a place that all blocks share: their positions are
+            on one lattice, so that a window is the same in every block.
     """
 
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     tile: float
     config: MGCAPConfig
+    origin: tuple[float, float] = (0.0, 0.0)
 
     @cached_property
     def side(self) -> int:
@@ -81,15 +86,22 @@ class Layout:
     def view(self, granularity: int) -> int:
         """The side of the block as the network sees it at rotations by quarters."""
         span = 2 * max(map(abs, (*self.xs, *self.ys))) * self.scale(granularity)
-        return math.ceil((span + self.config.size + 2 * HALO) / MULTIPLE) * MULTIPLE
+        return math.ceil((span + self.config.size + 2 * HALO) / MULTIPLE + 1) * MULTIPLE  # one is for the lattice
 
     def crop(self, granularity: int) -> float:
         """The side of that in pixels of the image."""
         return self.view(granularity) / self.scale(granularity)
 
-    def centres(self) -> Tensor:
-        """The centres of the windows, ``[n, 2]`` (x, y) in pixels from the middle of the image."""
-        return torch.cartesian_prod(*(torch.tensor(own, dtype=torch.float64) for own in (self.ys, self.xs))).flip(-1)
+    def shift(self, granularity: int) -> tuple[float, float]:
+        """From the middle of the image to that of the network's frame (x, y), in pixels of a view."""
+        corner = [place * self.scale(granularity) - self.view(granularity) / 2 for place in self.origin]
+        x, y = (round(place / MULTIPLE) * MULTIPLE - place for place in corner)
+        return x, y
+
+    def centres(self, granularity: int) -> Tensor:
+        """The centres of the windows, ``[n, 2]`` (x, y) from the middle of the frame, in pixels of a view."""
+        middles = torch.cartesian_prod(*(torch.tensor(own, dtype=torch.float64) for own in (self.ys, self.xs))).flip(-1)
+        return middles * self.scale(granularity) - torch.tensor(self.shift(granularity), dtype=torch.float64)
 
 
 def windows_together(step: float, tile: float, model: MGCAP) -> int:
@@ -136,16 +148,16 @@ class _Canvas:
     across: int  #: positions along a side of a window
     stride: int  #: pixels from one position to the next
     first: Tensor  #: ``[n, 2]``: the first position (x, y) of each window of the block
-    features: Tensor  #: ``[h, w, C']``
+    features: Tensor  #: ``[h, w, C' + 1]``, the last channel is one
     corners: list[tuple[int, int]] = field(default_factory=list)  #: of its pieces, (x, y) in pixels
     piece: int = 0  #: side of a piece in pixels
 
     def windows(self, numbers: list[int]) -> Tensor:
-        """Features ``[n, C', N]``."""
+        """Positions ``[n, N, C' + 1]`` of windows."""
         width, axis = self.features.shape[1], torch.arange(self.across)
-        start = self.first[numbers, 1] * width + self.first[numbers, 0]
-        places = start[:, None] + (axis[:, None] * width + axis).flatten()
-        return self.features.flatten(0, 1)[places].mT
+        offsets = (axis[:, None] * width + axis).flatten()
+        rows = self.features.flatten(0, 1)
+        return torch.stack([rows[int(y) * width + int(x) + offsets] for x, y in self.first[numbers]])
 
     def cut(self, numbers: list[int]) -> None:
         """Cut the frame into pieces, of which those that no window needs are left out."""
@@ -174,7 +186,7 @@ class _Canvas:
             cuts.append((place // self.stride + begin, slice(begin, end)))
         (x, across), (y, down) = cuts
         part = piece[down, across]
-        self.features[y : y + part.shape[0], x : x + part.shape[1]] = part
+        self.features[y : y + part.shape[0], x : x + part.shape[1], :-1] = part
 
 
 def _canvases(model: MGCAP, engine: Engine, layout: Layout, wanted: list[int]) -> list[list[_Canvas]]:
@@ -190,8 +202,8 @@ def _canvases(model: MGCAP, engine: Engine, layout: Layout, wanted: list[int]) -
             # at other angles than quarters a larger frame holds the whole block
             frame = side if angle % 90 == 0 else math.ceil(side * PADDED_SCALE / MULTIPLE) * MULTIPLE
             width = across + (frame - size) // stride
-            first = _first_positions(layout.centres() * layout.scale(granularity), angle, (frame - size) / 2, stride)
-            features = torch.zeros(width, width, model.reduction.channels, dtype=model.mean.dtype)
+            first = _first_positions(layout.centres(granularity), angle, (frame - size) / 2, stride)
+            features = torch.ones(width, width, model.reduction.channels + 1, dtype=model.mean.dtype)
             canvas = _Canvas(granularity, angle, frame, across, stride, first.clamp(0, width - across), features)
             canvas.cut(wanted)
             own.append(canvas)
@@ -204,9 +216,10 @@ def is_dense(model: MGCAP) -> bool:
     if any(getattr(backbone, "attends", False) for backbone in model.backbones):
         return False
     size = model.config.size
-    with torch.no_grad():
-        network = copy.deepcopy(model.backbones[0]).to("meta")
-        small, large = (network(torch.empty(1, 3, side, side, device="meta")).shape for side in (size, size + MULTIPLE))
+    with torch.inference_mode():
+        small, large = (
+            model.backbones[0](torch.zeros(1, 3, side, side).to(model.mean)).shape for side in (size, size + MULTIPLE)
+        )
     stride = stride_of(size, small[-1])
     square = small[-1] == small[-2] and large[-1] == large[-2]
     return square and MULTIPLE % stride == 0 and large[-1] - small[-1] == MULTIPLE // stride
@@ -226,8 +239,8 @@ def _first_positions(centres: Tensor, angle: float, margin: float, stride: int) 
         margin: From the border of the frame to a window in its middle.
         stride: Pixels from one position to the next.
     """
-    if angle % 90 == 0:  # to whole positions first: the same ones at every quarter turn
-        centres = ((centres + margin) / stride + 0.5).floor() * stride - margin
+    if angle % 90 == 0:  # to whole positions first: the same ones at every quarter turn, and in every block
+        centres = ((centres + margin) / stride + 0.5 + TIE).floor() * stride - margin
     c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     x, y = c * centres[:, 0] - s * centres[:, 1], s * centres[:, 0] + c * centres[:, 1]
     return ((torch.stack((x, y), -1) + margin) / stride).round().long()
@@ -246,14 +259,18 @@ def _fill(model: MGCAP, engine: Engine, layout: Layout, picture: Tensor, canvase
 
     def pieces() -> Iterator[_Pieces]:
         for granularity, own in enumerate(canvases):
-            crop = layout.crop(granularity)
-            upright = sample_frames(picture, [0.0], layout.view(granularity), crop / picture.shape[-1])[0]
+            wide = (
+                1 / layout.scale(granularity) / picture.shape[-1]
+            )  # of a pixel of a view, for the side of the picture
+            x, y = (2 * wide * place for place in layout.shift(granularity))
+            frame = layout.view(granularity)
+            upright = sample_frames(picture, [0.0], frame, wide * frame, centre=(x, y))[0]
             for canvas in own:
                 if canvas.angle % 90 == 0:
                     view = upright.rot90(-int(canvas.angle // 90), (-2, -1))
                 else:
-                    frame = canvas.frame / layout.scale(granularity) / picture.shape[-1]
-                    view = sample_frames(picture, [canvas.angle], canvas.frame, frame)[0]
+                    frame = canvas.frame
+                    view = sample_frames(picture, [canvas.angle], frame, wide * frame, centre=(x, y))[0]
                 for start in range(0, len(canvas.corners), TOGETHER):
                     corners = canvas.corners[start : start + TOGETHER]
                     side = canvas.piece
@@ -279,9 +296,13 @@ def _describe(canvases: Sequence[Sequence[_Canvas]], windows: list[int], config:
     with torch.inference_mode():
         pooled, votes = [], torch.zeros(len(windows), config.rotations, dtype=torch.int64)
         for own in canvases:
-            pool = RotationPool(config.rotation_pooling)
-            matrices = embed_reduced(torch.stack([canvas.windows(windows) for canvas in own], 1), config)
-            pool.add(matrices)
-            pooled.append(pool.pooled)
-            votes = votes + (matrices == matrices.amax(-3, keepdim=True)).flatten(-2).sum(-1)
+            matrices = _embed(torch.stack([canvas.windows(windows) for canvas in own], 1), config)
+            pooled.append(pool_rotations(matrices, config.rotation_pooling))
+            votes += (matrices == matrices.amax(-3, keepdim=True)).flatten(-2).sum(-1)
         return Described(describe(torch.stack(pooled, 1), config), votes.argmax(-1))
+
+
+def _embed(positions: Tensor, config: MGCAPConfig) -> Tensor:
+    if config.embedding == "gaussian" and not config.unbiased:
+        return gaussian_of_positions(positions, config.feature_norm, config.ridge)
+    return embed_reduced(positions[..., :-1].mT, config)
