@@ -14,8 +14,9 @@ from torch import Tensor
 from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
 from mgcap.geo.raster import read_window
-from mgcap.inference.dense import Described, Layout, describe_block
+from mgcap.inference.dense import Described, describe_block
 from mgcap.inference.forward import describe, walk
+from mgcap.inference.layout import Layout
 from mgcap.inference.pipeline import images_together, prefetch, stream_features
 from mgcap.inference.projection import projection_for
 from mgcap.pooling import count_votes
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
     from mgcap.inference.engines import Engine
     from mgcap.model import MGCAP
+
+
+#: Rows of a raster that are read together.
+STRIP = 1024
 
 
 class IndexPlan(Plan):
@@ -145,7 +150,7 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
     of_cells = coverage.shares(axes[0].cell_edges, axes[1].cell_edges)
     wanted = np.flatnonzero((of_tiles >= plan.min_valid) & (of_cells >= plan.min_valid) & (of_cells > 0))
     if len(wanted):
-        described = describe_block(model, engine, layout, torch.from_numpy(image).permute(2, 0, 1), wanted.tolist())
+        described = describe_block(model, engine, layout, torch.from_numpy(image), wanted.tolist())
         yield wanted, described, of_cells.flat[wanted]
 
 
@@ -183,17 +188,29 @@ class _Coverage:
 
 
 def _square(dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int) -> tuple[Array, Array]:
-    """A square from a corner: pixels ``[side, side, 3]``, repeated beyond the raster, and which are valid."""
+    """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
+
+    It is read in strips, and kept in half precision: blocks are large.
+    """
     size = np.array(plan.size)
     high = np.maximum(np.round(low + side / scale).astype(int), low + 1)
     inner_low, inner_high = low.clip(0, size - 1), high.clip(1, size)
     begin = np.round((inner_low - low) * scale).astype(int).clip(0, side - 1)
     end = np.maximum(np.round((inner_high - low) * scale).astype(int).clip(1, side), begin + 1)
-    (width, height), (columns, rows) = inner_high - inner_low, end - begin
-    left, top = inner_low.tolist()
-    pixels, valid = read_window(dataset, plan.look, left, top, int(width), int(height), (int(rows), int(columns)))
+    pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
+    left, width = int(inner_low[0]), int(inner_high[0] - inner_low[0])
+    tops = [*range(int(inner_low[1]), int(inner_high[1]), STRIP), int(inner_high[1])]
+    rate = (end[1] - begin[1]) / (tops[-1] - tops[0])
+    for top, below in itertools.pairwise(tops):
+        first, last = (begin[1] + round((row - tops[0]) * rate) for row in (top, below))
+        if last > first:
+            shape = int(last - first), int(end[0] - begin[0])
+            part, known = read_window(dataset, plan.look, left, top, width, below - top, shape)
+            pixels[:, first:last, begin[0] : end[0]] = np.moveaxis(part, -1, 0)
+            valid[first:last, begin[0] : end[0]] = known
+    inside = pixels[:, begin[1] : end[1], begin[0] : end[0]]
     border = ((begin[1], side - end[1]), (begin[0], side - end[0]))
-    return np.pad(pixels, (*border, (0, 0)), mode="edge"), np.pad(valid, border)
+    return (np.pad(inside, ((0, 0), *border), mode="edge") if np.any(border) else pixels), valid
 
 
 def _by_tiles(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetReader, chunk: int) -> Iterator[Part]:

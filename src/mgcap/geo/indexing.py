@@ -14,8 +14,9 @@ from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan
 from mgcap.geo.raster import guessed_bands
 from mgcap.geo.work import Workers, compute_here
-from mgcap.inference.dense import is_dense, windows_together
+from mgcap.inference.dense import is_dense
 from mgcap.inference.fingerprints import descriptor_fingerprint
+from mgcap.inference.layout import windows_together
 from mgcap.inference.projection import projection_for
 from mgcap.persistence.files import sha256_of
 from mgcap.persistence.shipped import find_model
