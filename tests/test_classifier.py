@@ -335,7 +335,7 @@ def test_readable_images_are_looked_at_once(
 
     def classify(**options: bool) -> np.ndarray:
         model = mgcap.load(tmp_path / "m.mgcap", engine="torch", **options)
-        kept, found = model.predict_readable(folder.paths, lambda i, error: None)
+        kept, found, _ = model.predict_readable(folder.paths, lambda i, error: None)
         assert kept == list(range(24))
         return found
 

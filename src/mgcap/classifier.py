@@ -17,12 +17,12 @@ from mgcap.data.stream import Item, check_items
 from mgcap.descriptions import values_checked
 from mgcap.descriptor import SceneEstimator, _raise, names_values
 from mgcap.errors import MgcapError
-from mgcap.inference.descriptors import cached_answers, probabilities, stream_answers
+from mgcap.inference.descriptors import Predicted, cached_answers, predicted, stream_answers
 from mgcap.inference.preparation import backbone_record, build_model, open_loaded_engine
 from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
 from mgcap.persistence.shipped import find_model
-from mgcap.persistence.storage import restore_model, to_bundle
+from mgcap.persistence.storage import restore_model, restore_sample, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
 from mgcap.training import provenance
@@ -31,12 +31,13 @@ from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup
 from mgcap.training.stages import both_stages, frozen_stage
 from mgcap.typing import Array
+from mgcap.uncertainty import UncertaintyMixin
 
 if TYPE_CHECKING:
     from mgcap.explain.explanation import Explanation
 
 
-class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
+class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     """MG-CAP with a frozen backbone and an exact softmax head, or fine-tuned as a whole.
 
     Args:
@@ -50,6 +51,8 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         regularisation: Strength of the head's L2 term, or ``auto`` to choose it by cross-validation.
         class_weight: What the images of a class count in the exact head: ``balanced`` (every class the same), a weight
             for each class by its label, or None.
+        composed: About how many windows of scenes composed of the images the exact head learns from as well; they are
+            as a raster's cells are, not centred and of several classes at once.
         seed: Seed of everything random.
         cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
@@ -78,6 +81,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         device: str = "auto",
         regularisation: float | str = "auto",
         class_weight: str | Mapping[Any, float] | None = None,
+        composed: int = 0,
         seed: int = 0,
         cache: bool = True,
         finetune: Finetune | dict[str, Any] | None = None,
@@ -98,6 +102,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         )
         self.regularisation = regularisation
         self.class_weight = class_weight
+        self.composed = composed
         self.finetune = finetune
         self.resolution = resolution
 
@@ -105,7 +110,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         """How to train; an impossible value of ``finetune`` is a ``ValuesError``."""
         with values_checked("finetune: ", Finetune.model_fields):
             recipe = None if self.finetune is None else Finetune.model_validate(self.finetune)
-        return Setup(self.weights, self.regularisation, recipe, self.runtime(), self.descriptor)
+        return Setup(self.weights, self.regularisation, recipe, self.runtime(), self.descriptor, self.composed)
 
     # fitting
 
@@ -150,7 +155,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.engine_, self.imagery_ = found.engine, imagery_of(data.items, self.resolution)
         self.file_: Path | None = None
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
-        self.history_ = found.history
+        self.history_, self.sample_ = found.history, found.sample
         weighted = data.weights is not None
         self.provenance_ = provenance.provenance_of(
             setup, found, backbone, weighted, self.class_weight, classes.tolist()
@@ -163,10 +168,10 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
         self._fitted()
-        return self.predict_readable(check_items(X), on_error=_raise, keep=False)[1]
+        return self.predict_readable(check_items(X), on_error=_raise, keep=False).probabilities
 
-    def predict_readable(self, items: Sequence[Item], on_error: Any, keep: bool = True) -> tuple[list[int], Array]:
-        """Like :meth:`predict_proba` for the images that can be read, with their indices; errors go to ``on_error``.
+    def predict_readable(self, items: Sequence[Item], on_error: Any, keep: bool = True) -> Predicted:
+        """Like :meth:`predict_proba` for the images that can be read; errors go to ``on_error``.
 
         With ``keep`` and ``cache`` features come from the disk or go there, in half precision, so probabilities may
         differ in the fourth digit; not those of a network that was fine-tuned, which nobody else has.
@@ -176,7 +181,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         with runtime.progress("Classifying", len(items)) as step:
             given = model, self.engine_, items, on_error
             blocks = cached_answers(*given, runtime, step) if keep else stream_answers(*given, step)
-            return probabilities(blocks, len(self.classes_))
+            return predicted(blocks, model, self.sample_)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The most probable class of each image."""
@@ -199,16 +204,6 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
 
         self._fitted()
         return explain_image(self, image, target, contrast)
-
-    def reject_threshold(self, rate: float) -> float:
-        """The largest probability below which an image counts as unknown.
-
-        Args:
-            rate: Share of images of known classes that may be rejected; the threshold is that quantile of the largest
-                probability of the training images while they were held out in cross-validation.
-        """
-        self._fitted()
-        return provenance.held_out_quantile(self.metrics_, self.provenance_, rate)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy on images that training should not have seen; a dataset may have the labels itself."""
@@ -250,6 +245,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)
         self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics
+        self.sample_ = restore_sample(found, path, model)
         self.regularisation_ = found.provenance.get("regularisation")
         self.cv_accuracy_ = found.metrics.get(provenance.CV_ACCURACY)
         self.imagery_ = Imagery.model_validate(found.imagery)
@@ -294,6 +290,7 @@ class SceneClassifier(ClassifierMixin, SceneEstimator):  # type: ignore[misc]
         """An estimator whose parameters are those of a model."""
         self = cls(model.config.preset, **parameters, **model.config.given())
         self.classes_, self.skipped_, self.history_ = classes, [], None
+        self.sample_ = None
         return self
 
 

@@ -40,7 +40,7 @@ def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Pa
     for split, accuracy in zip(study.splits, summary["runs"], strict=True):
         train, test = folder.subset(split.train), folder.subset(split.test)
         alone = SceneClassifier(**{**TINY, **plain}).fit(train.paths, train.labels)
-        _, found = alone.predict_readable(test.paths, lambda i, error: None)  # of the same rows, in half precision
+        _, found, _ = alone.predict_readable(test.paths, lambda i, error: None)  # of the same rows, in half precision
         right = alone.classes_[found.argmax(1)] == np.array(test.labels)
         assert accuracy == pytest.approx(100 * right.mean())
     assert summary["mean"] == pytest.approx(np.mean(summary["runs"]))

@@ -127,6 +127,15 @@ Model = Annotated[
         autocompletion=c.models,
     ),
 ]
+Unknown = Annotated[
+    float,
+    typer.Option(
+        help="Answer unknown where an image is farther from the training images, or the model less confident, than on "
+        "this share of held-out training images, as 0.01; 0: off.",
+        min=0,
+        max=0.99,
+    ),
+]
 Resolution = Annotated[
     float | None, typer.Option(help="Metres per pixel of the images, as 0.3; maps need it.", min=1e-6)
 ]

@@ -22,8 +22,6 @@ from mgcap.persistence.shipped import DEFAULT_MODEL
 
 Row = dict[str, Any]
 
-#: The answer of ``--reject`` where the model is not sure enough.
-UNKNOWN = "unknown"
 #: What ``--format`` takes.
 FORMATS = ("table", "csv", "json")
 #: An image whose sides are this many times longer than those of the training images shows more than one scene; one that
@@ -82,13 +80,7 @@ def predict(
         ),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of most probable classes to list.")] = 5,
-    reject: Annotated[
-        float | None,
-        typer.Option(
-            help="Call an image unknown where the model is less confident than on this share of held-out training "
-            "images, as 0.05."
-        ),
-    ] = None,
+    unknown: o.Unknown = 0.0,
     add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",
@@ -102,6 +94,7 @@ def predict(
     """
     from mgcap.classifier import SceneClassifier
     from mgcap.head import top_classes
+    from mgcap.inference.unknown import UNKNOWN
 
     form = form or ("table" if data.is_terminal else "csv")
     if form not in FORMATS:
@@ -109,14 +102,15 @@ def predict(
     files = expand(images)
     o.run_added(add)
     classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars, cache=cache)
-    threshold = 0.0 if reject is None else classifier.reject_threshold(reject)
+    limits = classifier.limits(unknown)
     errors: dict[int, ImageError] = {}
-    kept, proba = classifier.predict_readable(files, on_error=errors.__setitem__)
+    found = classifier.predict_readable(files, on_error=errors.__setitem__)
+    kept, strange = found.indices, limits.unknown(found.probabilities, found.distances)
     rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]
-    for index, p in zip(kept, proba, strict=True):
+    for index, p, doubtful in zip(kept, found.probabilities, strange, strict=True):
         best = [{"class": name, "probability": round(q, 6)} for name, q in top_classes(classifier.classes_, p, top)]
         rows[index] |= {**best[0], "top": best}
-        if float(p.max()) < threshold:
+        if doubtful:
             rows[index]["class"] = UNKNOWN
     for index, error in errors.items():
         rows[index]["error"] = str(error)

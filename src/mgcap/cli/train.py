@@ -38,6 +38,15 @@ def train(
         typer.Option(help="Train and test by a CSV with the columns path, label, subset, as model.split.csv."),
     ] = None,
     resolution: o.Resolution = None,
+    composed: Annotated[
+        int,
+        typer.Option(
+            help="Learn also from about this number of windows of scenes composed of the training images, as 6000: "
+            "not centred and of several classes at once, as the cells of a map are.",
+            min=0,
+            max=100_000,
+        ),
+    ] = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the fine-tuning that was stopped, from its checkpoint.")
     ] = False,
@@ -58,7 +67,7 @@ def train(
     quiet_unless_first()
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
-    model = options.classifier(resolution=resolution)
+    model = options.classifier(resolution=resolution, composed=composed)
     tuned = model.finetune is not None
     if resume and not tuned:
         raise DataError("--resume needs --finetune")

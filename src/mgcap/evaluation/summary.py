@@ -85,7 +85,7 @@ def tested(classifier: SceneClassifier, folder: SceneFolder, on_error: OnError) 
     strange = [name for name in folder.classes if name not in known]
     if strange:
         raise unknown_class(strange[0], known)
-    kept, found = classifier.predict_readable(folder.paths, on_error)
+    kept, found, _ = classifier.predict_readable(folder.paths, on_error)
     if not kept:
         raise DataError("none of the images could be read")
     targets = torch.tensor([known.index(folder.labels[i]) for i in kept])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from mgcap.inference.extraction import Extractor, Step, unusable
 from mgcap.inference.forward import Answer, Seen, answer, describe, walk
 from mgcap.inference.pipeline import images_together, stream_features
 from mgcap.inference.preparation import open_cache
+from mgcap.inference.sample import TrainingSample, reduce_rows
 from mgcap.model import MGCAP
 from mgcap.persistence.files import cache_dir
 from mgcap.runtime import Runtime
@@ -113,14 +115,26 @@ def cached_answers(
             yield list(indices), answer(model, Seen(pooled, None))
 
 
-def probabilities(blocks: Iterator[tuple[list[int], Answer]], classes: int) -> tuple[list[int], Array]:
-    """Indices of images, and their probabilities ``[n, K]``."""
+class Predicted(NamedTuple):
+    """What a model says of the images that could be read."""
+
+    indices: list[int]
+    probabilities: Array  #: ``[n, K]``
+    distances: Array | None  #: ``[n]``: from what the model was trained on, if it knows
+
+
+def predicted(
+    blocks: Iterator[tuple[list[int], Answer]], model: MGCAP, sample: TrainingSample | None = None
+) -> Predicted:
+    """Collect the answers of a model, and how far images are from its sample."""
     kept: list[int] = []
-    parts = [np.empty((0, classes))]
+    parts, distances = [np.empty((0, model.config.num_classes))], [np.empty(0)]
     for indices, found in blocks:
         kept += indices
         parts.append(found.probabilities.cpu().numpy())
-    return kept, np.concatenate(parts)
+        if sample is not None:
+            distances.append(sample.distance(reduce_rows(model, found.descriptors.float().cpu())).numpy())
+    return Predicted(kept, np.concatenate(parts), None if sample is None else np.concatenate(distances))
 
 
 def vectors(

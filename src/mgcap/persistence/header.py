@@ -75,6 +75,7 @@ class _Parameters(_Part):
     descriptor: Literal["universal", "own"] = "universal"
     regularisation: Literal["auto"] | Positive = "auto"
     class_weight: Literal["balanced"] | dict[ClassName, Positive] | None = None
+    composed: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
 class _Provenance(_Part):
@@ -83,6 +84,7 @@ class _Provenance(_Part):
     regularisation: Positive | None = None
     parameters: _Parameters | None = None
     finetune: dict[str, Any] | None = None
+    reduced_by: Annotated[str, Field(max_length=64)] | None = None
 
 
 class _Metrics(_Part):

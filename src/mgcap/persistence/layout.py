@@ -10,8 +10,12 @@ from torch import Tensor, nn
 from mgcap.config import MGCAPConfig
 from mgcap.head import vector_length
 
-#: Prefix of the int8 constants in a model file.
-INT8 = "int8."
+#: Prefixes in a model file: of the int8 constants, of the sample of what the model was trained on.
+INT8, SAMPLE = "int8.", "sample."
+#: The most descriptors of a sample, numbers of each, and bytes of its pictures.
+MAX_SAMPLE, MAX_REDUCED, MAX_SHEET = 1 << 17, 1024, 1 << 22
+#: Quantiles of distances in a sample.
+QUANTILES = 1001
 #: No weight comes near it.
 LARGEST = 1e15
 #: More constants than the int8 graph of any network has.
@@ -43,7 +47,27 @@ def fits(config: MGCAPConfig, stock: bool, found: Layout) -> bool:
         return False
     if any(kind != "F32" or len(shape) != 1 or not 0 < shape[0] <= MAX_CONSTANTS for kind, shape in int8.values()):
         return False
-    return {name: found[name] for name in found if not name.startswith(INT8)} == _expected(config, stock, found)
+    sample = {name.removeprefix(SAMPLE): found[name] for name in found if name.startswith(SAMPLE)}
+    if sample and not _is_sample(sample):
+        return False
+    rest = {name: found[name] for name in found if not name.startswith((INT8, SAMPLE))}
+    return rest == _expected(config, stock, found)
+
+
+def _is_sample(found: Layout) -> bool:
+    """Whether tensors are those of a :class:`mgcap.inference.sample.TrainingSample`."""
+    count, length = (*found.get("vectors", ("", ()))[1], 0, 0)[:2]
+    sheet = (*found.get("sheet", ("", ()))[1], 0)[0]
+    if not (0 < count <= MAX_SAMPLE and 0 < length <= MAX_REDUCED and sheet <= MAX_SHEET):
+        return False
+    return found == {
+        "vectors": ("I8", (count, length)),
+        "mean": ("F32", (length,)),
+        "targets": ("I32", (count,)),
+        "distances": ("F32", (QUANTILES,)),
+        "sheet": ("U8", (sheet,)),
+        "pictured": ("I32", ()),
+    }
 
 
 def _expected(config: MGCAPConfig, stock: bool, names: Collection[str]) -> Layout:

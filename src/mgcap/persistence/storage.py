@@ -12,10 +12,11 @@ from mgcap.backbones.architecture import parse_architecture, portable_name
 from mgcap.backbones.pretrained import is_stock, load_weights, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
+from mgcap.inference.sample import TENSORS, TrainingSample, reduced_by
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
 from mgcap.persistence.header import LABEL_TYPES
-from mgcap.persistence.layout import INT8
+from mgcap.persistence.layout import INT8, SAMPLE
 from mgcap.runtime import Progress
 from mgcap.typing import Array
 
@@ -37,6 +38,10 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         tensors |= {f"backbones.{i}.{k}": v for i, state in enumerate(states) for k, v in state.items()}
     quantisation = getattr(classifier.engine_, "quantisation", {})
     tensors |= {f"{INT8}{key}": constants for key, constants in quantisation.items()}
+    provenance = dict(classifier.provenance_)
+    if classifier.sample_ is not None:
+        tensors |= {f"{SAMPLE}{name}": tensor for name, tensor in classifier.sample_.tensors().items()}
+        provenance["reduced_by"] = reduced_by(model)
     c = portable(model.config)
     backbone["name"] = c.backbone
     mean, std = (value.flatten().tolist() for value in (model.mean, model.std))
@@ -46,7 +51,7 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
         classes=tuple(_name_of(label) for label in classifier.classes_),
         backbone=backbone,
         tensors=tensors,
-        provenance=classifier.provenance_,
+        provenance=provenance,
         metrics=classifier.metrics_,
         imagery=classifier.imagery_.model_dump(),
         label_kind=_label_kind(classifier.classes_),
@@ -85,7 +90,7 @@ def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[
         # nothing is looked for on behalf of a file but weights that are pinned here
         raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
     model = MGCAP(config).eval().requires_grad_(False)
-    tensors = {name: t for name, t in found.tensors.items() if not name.startswith(INT8)}
+    tensors = {name: t for name, t in found.tensors.items() if not name.startswith((INT8, SAMPLE))}
     int8 = {name.removeprefix(INT8): t for name, t in found.tensors.items() if name.startswith(INT8)}
     if stock:
         weights = load_weights(config.backbone, progress.say)
@@ -101,3 +106,20 @@ def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[
     if unexpected or [name for name in missing if not (stock and name.startswith("backbones."))]:
         raise BundleError(f"the tensors of {path} do not fit its configuration")
     return model, int8
+
+
+def restore_sample(found: Bundle, path: str | Path, model: MGCAP) -> TrainingSample | None:
+    """The sample of a file; None if it has none, or one of vectors that this version makes otherwise.
+
+    Raises:
+        BundleError: If it is none of this model's.
+    """
+    tensors = {name.removeprefix(SAMPLE): t for name, t in found.tensors.items() if name.startswith(SAMPLE)}
+    if not tensors or found.provenance.get("reduced_by") != reduced_by(model):
+        return None
+    sample = TrainingSample(*(tensors[name] for name in TENSORS))
+    low, high = (int(end) for end in torch.aminmax(sample.targets))
+    rising = bool((sample.distances.diff() >= 0).all())
+    if low < 0 or high >= len(found.classes) or not rising or not 0 <= int(sample.pictured) <= len(sample.vectors):
+        raise BundleError(f"the sample of training descriptors in {path} does not fit the model")
+    return sample

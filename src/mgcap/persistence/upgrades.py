@@ -17,8 +17,13 @@ def _from_1(header: Header) -> Header:
     return {**header, "label_kind": "str"}
 
 
+def _from_2(header: Header) -> Header:
+    """There was no sample of what the model was trained on."""
+    return header
+
+
 #: From each version to the next.
-UPGRADES: dict[int, Callable[[Header], Header]] = {1: _from_1}
+UPGRADES: dict[int, Callable[[Header], Header]] = {1: _from_1, 2: _from_2}
 
 
 def upgraded(header: Header) -> Header:

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from mgcap._version import __version__
 from mgcap.errors import MgcapError
+from mgcap.inference.sample import TrainingSample
+from mgcap.inference.unknown import Limits
+from mgcap.training.outcome import Outcome
 from mgcap.training.setup import Setup
-from mgcap.training.stages import Outcome
 
 #: In the metrics: percentiles 0 to 100 of the largest probability of training images while they were held out.
 CONFIDENCE = "held_out_confidence_percentiles"
@@ -79,6 +81,7 @@ def _parameters(setup: Setup, class_weight: Any, labels: Sequence[Any]) -> dict[
         "descriptor": setup.descriptor,
         "regularisation": strength if isinstance(strength, str) else float(strength),
         "class_weight": class_weight,
+        "composed": int(setup.composed),
     }
 
 
@@ -101,6 +104,7 @@ def given_parameters(provenance: Mapping[str, Any], labels: Sequence[Any]) -> di
         "descriptor": said.get("descriptor", descriptor),
         "regularisation": said.get("regularisation", "auto"),
         "class_weight": class_weight,
+        "composed": said.get("composed", 0),
         "seed": provenance.get("seed") or 0,
         "finetune": provenance.get("finetune"),
     }
@@ -115,6 +119,8 @@ def metrics_of(found: Outcome) -> dict[str, Any]:
             metrics["temperature"] = found.temperature
     elif found.cv_accuracy is not None:
         metrics[CV_ACCURACY] = found.cv_accuracy
+        if found.temperature is not None:
+            metrics["temperature"] = found.temperature
     if found.held_out is not None:
         metrics[CONFIDENCE] = percentiles(found.held_out)
     return metrics
@@ -139,3 +145,25 @@ def held_out_quantile(metrics: dict[str, Any], provenance: dict[str, Any], rate:
         how = "validation=0.1" if "finetune" in provenance else "regularisation='auto'"
         raise MgcapError(f"this model knows no held-out confidence; train it with {how}")
     return float(np.interp(rate, np.linspace(0, 1, len(percentiles)), percentiles))
+
+
+def limits(sample: TrainingSample | None, metrics: dict[str, Any], provenance: dict[str, Any], alpha: float) -> Limits:
+    """Beyond which distance and below which probability something is unknown to a model.
+
+    Args:
+        sample: Of what it was trained on, if it has one.
+        metrics: Of the model.
+        provenance: Of the model.
+        alpha: Share of held-out training images beyond each limit; 0 is off.
+
+    Raises:
+        MgcapError: If the share is impossible, or the model knows neither.
+    """
+    if not 0 <= alpha < 1:
+        raise MgcapError(f"`unknown` takes 0 (off) to 1, not {alpha}")
+    if not alpha:
+        return Limits()
+    if sample is None:
+        return Limits(confidence=held_out_quantile(metrics, provenance, alpha))
+    known = metrics.get(CONFIDENCE)
+    return Limits(sample.threshold(alpha), held_out_quantile(metrics, provenance, alpha) if known else 0.0)

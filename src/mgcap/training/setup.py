@@ -16,6 +16,8 @@ from mgcap.training.softmax import LAMBDAS
 
 #: What ``descriptor`` takes.
 DESCRIPTORS = ("universal", "own")
+#: The most windows of composed scenes.
+MOST_COMPOSED = 100_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Setup:
         finetune: Train the whole network after the head, so; None leaves the backbone frozen.
         runtime: Engine, device, seed, cache and progress.
         descriptor: ``universal`` (axes that ship with the package, where there are some for the backbone) or ``own``.
+        composed: About how many windows of composed scenes the exact head learns from as well.
     """
 
     weights: str | Path = "imagenet"
@@ -35,6 +38,7 @@ class Setup:
     finetune: Finetune | None = None
     runtime: Runtime = field(default_factory=Runtime)
     descriptor: str = "universal"
+    composed: int = 0
 
     def strengths(self) -> tuple[float, ...]:
         """Values of lambda to try."""
@@ -50,6 +54,10 @@ class Setup:
             raise MgcapError(f"descriptor: '{self.descriptor}' is unknown; allowed are {', '.join(DESCRIPTORS)}")
         if not isinstance(self.runtime.seed, Integral):
             raise MgcapError(f"seed: must be a whole number, not {self.runtime.seed!r}")
+        if not isinstance(self.composed, Integral) or not 0 <= self.composed <= MOST_COMPOSED:
+            raise MgcapError(f"composed: must be a whole number from 0 to {MOST_COMPOSED:,}, not {self.composed!r}")
+        if self.composed and self.finetune is not None:
+            raise MgcapError("composed: is for the exact head alone, not for finetune")
         strength = self.regularisation
         if strength != "auto" and not (isinstance(strength, int | float) and 0 < strength < float("inf")):
             raise MgcapError(f"regularisation: must be 'auto' or a positive number, not {strength!r}")

@@ -4,11 +4,12 @@ r"""A linear softmax head solved to convergence.
           \qquad v = \frac1n\sum_i\lVert x_i-\bar x\rVert^2
 
 so that lambda means the same whatever the scale of the descriptors. Where images have weights, these means are
-weighted ones: an image of weight two counts as two. The bias is free, so the descriptors may be centred. The optimal W
-lies in their span: with the eigenvectors of the smaller Gram matrix (images x images, the dual, when there are fewer
-images than features; features x features otherwise) the problem is rotated, without any approximation, into at most
-min(n, d) coordinates z whose second moment is diagonal. There the Hessian is bounded by a diagonal matrix (Boehning,
-1992), which preconditions L-BFGS; the primal weights come out by the same rotation.
+weighted ones: an image of weight two counts as two. A target may be shares of several classes; its loss is then the
+mean of theirs. The bias is free, so the descriptors may be centred. The optimal W lies in their span: with the
+eigenvectors of the smaller Gram matrix (images x images, the dual, when there are fewer images than features; features
+x features otherwise) the problem is rotated, without any approximation, into at most min(n, d) coordinates z whose
+second moment is diagonal. There the Hessian is bounded by a diagonal matrix (Boehning, 1992), which preconditions
+L-BFGS; the primal weights come out by the same rotation.
 
 The rotation knows neither labels nor weights and changes no solution, so one serves every split of a set of images. The
 folds of a cross-validation and the head itself are problems on the same coordinates and are solved side by side: a
@@ -102,13 +103,13 @@ def rotate(descriptors: Tensor) -> Rotated:
 
 
 def _solve(
-    z: Tensor, y: Tensor, share: Tensor, variances: Tensor, strength: float, start: Tensor, tolerance: float
+    z: Tensor, targets: Tensor, share: Tensor, variances: Tensor, strength: float, start: Tensor, tolerance: float
 ) -> Tensor:
     """Solve one problem.
 
     Args:
         z: Coordinates ``[n, r]``.
-        y: Targets ``[n]``.
+        targets: Shares of the classes ``[n, K]``.
         share: The weight of each image; the sum is one.
         variances: Mean square of each coordinate.
         strength: Lambda times v.
@@ -133,16 +134,13 @@ def _solve(
         tolerance_change=1e-13,
         line_search_fn="strong_wolfe",
     )
-    rows = torch.arange(len(y))
 
     @torch.no_grad()
     def loss() -> float:
         weights = scaled * scales
         each = (z @ weights[:-1] + weights[-1]).log_softmax(1)
-        value = strength / 2 * weights[:-1].square().sum() - share @ each[rows, y]
-        slope = each.exp_()
-        slope[rows, y] -= 1
-        slope *= share.unsqueeze(1)
+        value = strength / 2 * weights[:-1].square().sum() - share @ (each * targets).sum(1)
+        slope = each.exp_().sub_(targets).mul_(share.unsqueeze(1))
         scaled.grad = torch.cat((z.T @ slope + strength * weights[:-1], slope.sum(0, keepdim=True))).mul_(scales)
         return float(value)
 
@@ -166,17 +164,25 @@ class HeadSolver:
 
     Args:
         descriptors: ``[n, d]``, in memory or mapped from disk.
-        targets: Class indices.
+        targets: Class indices, or shares of the classes ``[n, K]``.
         classes: How many classes there are.
         weights: What each image counts, a positive number; all the same without.
+        folds: Which fold of a cross-validation over all of them each is held out in; drawn at random without.
     """
 
     def __init__(
-        self, descriptors: Tensor, targets: Sequence[int], classes: int, weights: Sequence[float] | None = None
+        self,
+        descriptors: Tensor,
+        targets: Sequence[int] | Tensor,
+        classes: int,
+        weights: Sequence[float] | None = None,
+        folds: Sequence[int] | None = None,
     ) -> None:
         self.descriptors = descriptors
-        self.targets = torch.as_tensor(list(targets))
+        shares = torch.as_tensor(targets if isinstance(targets, Tensor) else list(targets))
+        self.targets = (F.one_hot(shares, classes) if shares.ndim == 1 else shares).to(descriptors.dtype)
         self.classes = classes
+        self.folds = None if folds is None else torch.as_tensor(list(folds))
         self.weights = None if weights is None else torch.as_tensor(list(weights), dtype=descriptors.dtype)
         self.rotated = rotate(descriptors)
 
@@ -196,29 +202,30 @@ class HeadSolver:
             seed: Seed of the folds.
         """
         chosen = torch.arange(len(self.targets)) if members is None else torch.as_tensor(list(members))
-        z, y = self.rotated.coordinates[chosen], self.targets[chosen]
-        w = torch.ones(len(y), dtype=z.dtype) if self.weights is None else self.weights[chosen]
+        z, t = self.rotated.coordinates[chosen], self.targets[chosen]
+        y = t.argmax(1)
+        w = torch.ones(len(t), dtype=z.dtype) if self.weights is None else self.weights[chosen]
         share = w / w.sum()
         v = max(float(((z - share @ z).square().sum(1) * share).sum()), torch.finfo(z.dtype).tiny)
-        path, parts = self._plan(y, strengths, folds, seed)
+        path, parts = self._plan(y, strengths, folds, seed, None if self.folds is None else self.folds[chosen])
         variances = share @ z.square()
         start = torch.zeros(z.shape[1] + 1, self.classes, dtype=z.dtype)
 
         def follow(fold: int) -> list[Tensor]:
             """Weights of a fold for each strength, each solution the start of the next."""
             train = parts[fold][0]
-            own = z[train], y[train], w[train] / w[train].sum(), variances
+            own = z[train], t[train], w[train] / w[train].sum(), variances
             found = [start]
             for strength in path:
                 found.append(_solve(*own, strength * v, found[-1], FOLD_TOLERANCE))
             return found[1:]
 
         def finish(strength: float, start: Tensor) -> Tensor:
-            return _solve(z, y, share, variances, strength * v, start, FINAL_TOLERANCE)
+            return _solve(z, t, share, variances, strength * v, start, FINAL_TOLERANCE)
 
         run = side_by_side if z.numel() * self.classes < SMALL else lambda function, items: list(map(function, items))
         if not parts:
-            rough = run(lambda s: _solve(z, y, share, variances, s * v, start, FOLD_TOLERANCE), path)
+            rough = run(lambda s: _solve(z, t, share, variances, s * v, start, FOLD_TOLERANCE), path)
             (final,) = run(lambda s: finish(s, rough[0]), path)
             return Solution(final, path[0], {}, {}, None)
         followed = run(follow, range(len(parts)))
@@ -227,7 +234,7 @@ class HeadSolver:
             logits = held_out[strength] = torch.empty(len(y), self.classes, dtype=z.dtype)
             for (_, test), weights in zip(parts, followed, strict=True):
                 logits[test] = z[test] @ weights[number][:-1] + weights[number][-1]
-        losses = {s: float(F.cross_entropy(logits, y, reduction="none") @ share) for s, logits in held_out.items()}
+        losses = {s: float(F.cross_entropy(logits, t, reduction="none") @ share) for s, logits in held_out.items()}
         accuracies = {s: float(w[logits.argmax(1) == y].sum() / w.sum()) for s, logits in held_out.items()}
         best = min(losses, key=lambda s: losses[s])
         mean = torch.stack([weights[path.index(best)] for weights in followed]).mean(0)
@@ -235,7 +242,7 @@ class HeadSolver:
         return Solution(final, best, losses, accuracies, held_out[best])
 
     def _plan(
-        self, y: Tensor, strengths: Sequence[float], folds: int, seed: int
+        self, y: Tensor, strengths: Sequence[float], folds: int, seed: int, given: Tensor | None
     ) -> tuple[list[float], list[tuple[Tensor, Tensor]]]:
         """Strengths from strong to weak, for each solution starts the next, and train and test parts of the folds."""
         path = sorted(strengths, reverse=True)
@@ -244,6 +251,10 @@ class HeadSolver:
             return path, []
         if smallest < 2:
             return [DEFAULT_LAMBDA], []
+        if given is not None:
+            return path, [
+                ((given != fold).nonzero()[:, 0], (given == fold).nonzero()[:, 0]) for fold in set(given.tolist())
+            ]
         chooser = StratifiedKFold(min(folds, smallest), shuffle=True, random_state=seed)
         return path, [(torch.as_tensor(a), torch.as_tensor(b)) for a, b in chooser.split(y, y)]
 
@@ -273,7 +284,7 @@ class HeadSolver:
 
 def solve_head(
     descriptors: Tensor,
-    targets: Sequence[int],
+    targets: Sequence[int] | Tensor,
     classes: int,
     strengths: Sequence[float] = LAMBDAS,
     folds: int = 5,

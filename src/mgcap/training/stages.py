@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from mgcap.data.splits import make_split
 from mgcap.data.stream import Item, to_tensor
@@ -26,30 +24,14 @@ from mgcap.training.checkpoint import FILE, read_checkpoint
 from mgcap.training.distributed import INSTALL, open_fabric, processes, rank, share
 from mgcap.training.finetune import Finetuner, History
 from mgcap.training.gradient_cache import Trunk
+from mgcap.training.outcome import Outcome, solve_head
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup, TrainingSet
-from mgcap.training.sgd_head import train_head
 from mgcap.training.shared import shared_descriptors
-from mgcap.training.softmax import HeadSolver
 from mgcap.training.temperature import cool
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-
-
-@dataclass
-class Outcome:
-    """What training found besides the model itself."""
-
-    kept: list[int]  #: images that could be read
-    skipped: list[tuple[int, ImageError]]
-    engine: Engine | None = None
-    universal: UniversalDescriptor | None = None  #: whose axes were taken
-    regularisation: float | None = None
-    cv_accuracy: float | None = None
-    held_out: Tensor | None = None  #: probabilities of images that were held out
-    history: History | None = None
-    temperature: float | None = None  #: by which the head was cooled
 
 
 def prepare_descriptor(setup: Setup, model: MGCAP, items: Sequence[Item]) -> tuple[Engine, UniversalDescriptor | None]:
@@ -102,30 +84,9 @@ def frozen_stage(setup: Setup, model: MGCAP, data: TrainingSet) -> Outcome:
         raise DataError(f"no image of class '{data.classes[lost[0]]}' could be read: {skipped[0][1]}")
     outcome = Outcome(kept, skipped, engine, universal)
     if rows is not None:
-        _solve_head(setup, model, rows, learnt, outcome)
+        solve_head(setup, model, rows, learnt, outcome)
     share([model.head.weight, model.head.bias])
     return outcome
-
-
-def _solve_head(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outcome: Outcome) -> None:
-    recipe, seed, progress = setup.finetune, setup.runtime.seed, setup.runtime.progress
-    if recipe is not None and recipe.head == "sgd":
-        with progress("Training the head", recipe.head_epochs) as step:
-            weights = recipe.weights_of(data.classes, data.targets)
-            weight, bias = train_head(rows, data.targets, weights, recipe, model.side, seed, step)
-    else:
-        with progress("Solving the head", None):
-            solver = HeadSolver(rows, data.targets, len(data.classes), data.weights)
-            solution = solver.solve(None, setup.strengths(), seed=seed)
-            head = solver.head(solution)
-        weight, bias = head.weight, head.bias
-        outcome.regularisation = head.regularisation
-        outcome.cv_accuracy = head.cv_accuracy.get(head.regularisation)
-        if solution.cv_logits is not None:
-            outcome.held_out = solution.cv_logits.double().softmax(1)
-    with torch.no_grad():
-        model.head.weight.copy_(weight)
-        model.head.bias.copy_(bias)
 
 
 def both_stages(
