@@ -13,6 +13,11 @@ from rasterio.transform import Affine
 PLACE = Affine(10, 0, 500_000, 0, -10, 5_600_000)
 
 
+def ground(place: Affine, x: float, y: float) -> tuple[float, float]:
+    """Coordinates of a place in cells."""
+    return place.a * x + place.b * y + place.c, place.d * x + place.e * y + place.f
+
+
 def write_map(
     path: Path,
     numbers: Any,

@@ -76,9 +76,7 @@ def read_cells(path: str | Path) -> CellMap:
         names = [tags.get(f"CLASS_{number}") for number in range(1, 256)]
         classes = tuple(name for name in names if name is not None)
         if not classes or dataset.dtypes[0] != "uint8":
-            raise RasterError(
-                f"{raster} is not the class raster of a map, which `mgcap map` writes beside the polygons"
-            )
+            raise RasterError(f"{raster} is not the class raster of a map, which mgcap map writes beside the polygons")
         numbers = dataset.read(1).astype(np.int16) - 1
         size = _pair(tags.get("RASTER_SIZE"), (dataset.width, dataset.height))
         cell = _pair(tags.get("CELL_SIZE"), (1, 1))
