@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,12 @@ def test_a_coordinate_system_that_names_a_file_is_refused(table: Any, tmp_path: 
     path.write_text(json.dumps(content))
     with pytest.raises(DataError, match="names a grid file"):
         read_vectors(path, ["class"])
+    _write(table, tmp_path / "truth.shp")
+    (tmp_path / "truth.prj").write_text('LOCAL_CS["x",EXTENSION["PROJ4_GRIDS","/etc/passwd"]]')
+    _write(table, tmp_path / "truth.gpkg")
+    with sqlite3.connect(tmp_path / "truth.gpkg") as database:
+        definition = 'GEOGCS["x",EXTENSION["PROJ4","+proj=longlat +nadgrids=/etc/passwd"]]'
+        database.execute("UPDATE gpkg_spatial_ref_sys SET definition = ? WHERE srs_id = 25832", (definition,))
+    for name in ("truth.shp", "truth.gpkg"):
+        with pytest.raises(DataError, match="names a grid file"):
+            read_vectors(tmp_path / name, ["class"])

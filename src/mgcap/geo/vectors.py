@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,8 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
         right = head.startswith(b"\x00\x00\x27\x0a")
     if not right:
         raise DataError(f"{path} is not a {'GeoPackage' if path.suffix.lower() == '.gpkg' else 'Shapefile'}")
+    if any(names_a_file(text) for text in _coordinate_texts(path)):  # before GDAL reads them
+        raise DataError(f"{path} has a coordinate system that names a grid file")
     whole = str(path.resolve())
     layers = [name for name, kind in pyogrio.list_layers(whole) if kind is not None]
     if not layers:
@@ -165,6 +168,15 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     if crs is not None and crs.name.startswith("Undefined"):  # what a GeoPackage says of none
         crs = None
     return Vectors(path.name, shapely.from_wkb(geometries), columns, crs)
+
+
+def _coordinate_texts(path: Path) -> list[str]:
+    """What a file says of its coordinate systems in words."""
+    if path.suffix.lower() == ".gpkg":
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+            return [str(text) for (text,) in database.execute("SELECT definition FROM gpkg_spatial_ref_sys")]
+    beside = [own for own in (path.with_suffix(".prj"), path.with_suffix(".PRJ")) if own.is_file()]
+    return [own.read_text(encoding="utf-8", errors="replace") for own in beside]
 
 
 def _geojson(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
