@@ -197,7 +197,7 @@ def test_what_cannot_be_compared(mapped: Path, tmp_path: Path) -> None:
 
     here, tiny = _middle(0, 0), _rectangle(0, 0, 0.4, 1)
     assert "nothing of truth.gpkg (x 9 to 9" in told([shapely.Point(9, 9)])
-    assert "(x 500000 to 500040, y 5.59997e+06 to 5.6e+06)" in told([shapely.Point(9, 9)])
+    assert "(x 500000 to 500040, y 5599970 to 5600000)" in told([shapely.Point(9, 9)])
     assert "lies on map.tif" in told([shapely.Point(-100, 80)], "EPSG:4326")
     assert "has no data (1 points)" in told([_middle(1, 3)])
     assert "covers a cell of map.tif by more than half (1 are touched)" in told([tiny])

@@ -93,12 +93,12 @@ def _why_nothing(cells: CellMap, vectors: Vectors, left_out: dict[str, int], poi
     own = (*corners.min(0), *corners.max(0))
     there = shapely.get_coordinates(vectors.geometries)
     there = there[np.isfinite(there).all(1)]
-    box = f"x {own[0]:.6g} to {own[2]:.6g}, y {own[1]:.6g} to {own[3]:.6g}"
+    box = f"x {own[0]:.8g} to {own[2]:.8g}, y {own[1]:.8g} to {own[3]:.8g}"
     if not len(there):
         return f"nothing of {vectors.name} lies on {cells.path.name} ({box})"
     low, high = there.min(0), there.max(0)
     return (
-        f"nothing of {vectors.name} (x {low[0]:.6g} to {high[0]:.6g}, y {low[1]:.6g} to {high[1]:.6g} in the map's "
+        f"nothing of {vectors.name} (x {low[0]:.8g} to {high[0]:.8g}, y {low[1]:.8g} to {high[1]:.8g} in the map's "
         f"coordinates) lies on {cells.path.name} ({box})"
     )
 
