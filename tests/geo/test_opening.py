@@ -13,7 +13,7 @@ from rasterio.transform import from_origin
 
 from mgcap.errors import RasterError
 from mgcap.geo import opening
-from mgcap.geo.opening import _names_a_file, open_raster
+from mgcap.geo.opening import names_a_file, open_raster
 
 PLACE = {"crs": "EPSG:25832", "transform": from_origin(500_000, 5_600_000, 0.3, 0.3)}
 SECRET, OWN = 200, 10
@@ -135,8 +135,8 @@ def test_a_world_file_that_is_not_read_is_mentioned(tmp_path: Path) -> None:
         'METHOD["NTv2"],PARAMETERFILE["Latitude and longitude difference file","/etc/passwd"]',
     ],
 )
-def test_what_names_a_file_in_a_coordinate_system(said: str) -> None:
-    assert _names_a_file(f'PROJCS["x",{said}]'.lower())
+def test_whatnames_a_file_in_a_coordinate_system(said: str) -> None:
+    assert names_a_file(f'PROJCS["x",{said}]'.lower())
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_what_names_a_file_in_a_coordinate_system(said: str) -> None:
     ["EPSG:3857", "EPSG:4326", "EPSG:26910", "EPSG:5514", "ESRI:54009", "EPSG:7415", "OGC:CRS84", "IAU_2015:49910"],
 )
 def test_ordinary_coordinate_systems_name_none(code: str) -> None:
-    assert not _names_a_file(rasterio.crs.CRS.from_string(code).to_wkt().lower())
+    assert not names_a_file(rasterio.crs.CRS.from_string(code).to_wkt().lower())
 
 
 def test_a_coordinate_system_that_names_a_grid_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
-from mgcap.errors import ImageError
+from mgcap.errors import DataError, ImageError
 
 app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
 
@@ -132,4 +132,47 @@ def kitsap(out: Annotated[Path, typer.Argument(help="The file to write the scene
     scene = sample_scene(bars.say)
     with atomic_path(target) as temporary:
         shutil.copyfile(scene, temporary)
+    data.print(str(target), markup=False)
+
+
+@app.command("sample")
+@guarded
+def sample(
+    mapped: Annotated[Path, typer.Argument(metavar="MAP", help="A map: its .gpkg, or the .tif beside it.")],
+    out: Annotated[Path, typer.Option(help="The GeoPackage to write the points to.")] = Path("points.gpkg"),
+    per_class: Annotated[
+        int | None,
+        typer.Option(
+            help="Points of each class, with --total the least; default: 50, or fewer if --total is small.", min=2
+        ),
+    ] = None,
+    total: Annotated[
+        int | None, typer.Option(help="All points: what is left goes to the classes by their areas.", min=2)
+    ] = None,
+    seed: o.Seed = 0,
+) -> None:
+    """Draw random points in each class of a map, to look up what is there and so to test the map.
+
+    Fill in the field class, then: mgcap map scene.tif --reference points.gpkg
+
+    Example: mgcap datasets sample landuse.gpkg --total 600 --out points.gpkg
+    """
+    try:
+        import pyogrio  # noqa: F401
+        import rasterio  # noqa: F401
+    except ImportError as error:
+        raise DataError("maps need rasterio, pyogrio and more: pip install 'mgcap[geo]'") from error
+    from mgcap.geo.cells import read_cells
+    from mgcap.geo.sampling import draw_points, write_points
+
+    target, cells = check_writable(out), read_cells(mapped)
+    drawn = draw_points(cells, per_class, total, seed)
+    write_points(target, drawn, cells)
+    share = 100 * drawn.areas / drawn.areas.sum()
+    listed = sorted((k for k in range(len(cells.classes)) if drawn.counts[k]), key=lambda k: -drawn.areas[k])
+    show_table(
+        ("class", "share of the area, %", "points"),
+        [(cells.classes[k], f"{share[k]:.2f}", int(drawn.counts[k])) for k in listed],
+    )
+    words.print(f"{len(drawn.points)} points in random order; fill in the field class", markup=False)
     data.print(str(target), markup=False)

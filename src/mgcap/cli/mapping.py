@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mgcap.cli import completion as c
 from mgcap.cli import rasters as r
-from mgcap.cli.console import bars, data, guarded
+from mgcap.cli.console import bars, data, guarded, show_table
+from mgcap.cli.options import command_line
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 
 #: What ``--format`` takes.
 FORMATS = ("gpkg", "geojson")
+#: What ``--design`` takes.
+DESIGNS = ("auto", "stratified", "random", "other")
 
 
 @guarded
@@ -44,11 +47,28 @@ def make_map(
         str,
         typer.Option("--format", help="Format of several maps: gpkg or geojson.", autocompletion=c.one_of(FORMATS)),
     ] = "gpkg",
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="Points or polygons of what is there, as truth.gpkg, .shp, .geojson, .parquet or .csv."),
+    ] = None,
+    field: Annotated[str, typer.Option(help="Field of the reference with the class.")] = "class",
+    names: Annotated[
+        Path | None,
+        typer.Option(help="CSV file with the columns reference and map, where classes are called otherwise."),
+    ] = None,
+    design: Annotated[
+        str,
+        typer.Option(
+            help="How the reference was sampled: stratified (by its field map_class), random, other; auto looks.",
+            autocompletion=c.one_of(DESIGNS),
+        ),
+    ] = "auto",
 ) -> None:
     """Map what rasters show: polygons with class and probability, class raster, picture and areas.
 
     A run that was killed is resumed when the same command is given again. The index of the raster is kept, so another
-    map of it, by another model or with larger cells, takes seconds.
+    map of it, by another model or with larger cells, takes seconds. With --reference the map is compared with what is
+    known of some places: confusion matrix, accuracies and areas, with their intervals, as tables and a page.
 
     Example: mgcap map scene.tif --out landuse.gpkg --cells 2 --sieve 3
     """
@@ -60,8 +80,14 @@ def make_map(
     if index is not None and len(files) > 1:
         raise DataError(f"--index is for one raster, not for {len(files)}")
     targets = r.targets(files, out, lambda stem: f"{stem}.landuse.{form}")
+    if reference is None and names is not None:
+        raise DataError("--names is for maps with --reference")
     classifier = options.classifier()
     from mgcap.geo.mapping import map_raster
+    from mgcap.geo.reference import assess, check_reference
+
+    if reference is not None:
+        check_reference(reference, field, list(map(str, classifier.classes_)), names, design)
 
     values = {**options.values(), "exact": exact, "overlap": overlap, "index": index}
     with options.workers() as workers:
@@ -77,5 +103,25 @@ def make_map(
             bars.say(f"{Path(file).name}: {cut}; {cells} cells with data")
             for path in done.files:
                 data.print(str(path), markup=False)
+            if reference is not None:
+                found = assess(target, reference, field, names, design=design, command=command_line())
+                for path in found.files:
+                    data.print(str(path), markup=False)
+                show_assessment(found.summary)
 
         r.each(files, work, "mapped")
+
+
+def show_assessment(summary: dict[str, Any]) -> None:
+    """Print how right a map is."""
+    from mgcap.report.assessment import assessment_tables, confusion_table, headline
+
+    data.print("\nconfusion matrix", markup=False)
+    show_table(*confusion_table(summary))
+    for table in assessment_tables(summary):
+        data.print(f"\n{table['title']}", markup=False)
+        show_table(table["columns"], table["rows"])
+    value, note = headline(summary)
+    data.print(f"\n{value} {note}", markup=False)
+    for line in summary["notes"]:
+        bars.say(line)

@@ -89,12 +89,13 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[DatasetReader]:
+def open_raster(raster: str | Path, allow_vrt: bool = False, smallest: int = MIN_SIDE) -> Iterator[DatasetReader]:
     """Open a raster, or say in one sentence why that fails.
 
     Args:
         raster: A file; with ``allow_vrt`` also a virtual file or an address.
         allow_vrt: Open whatever GDAL reads, with all that it names: VRTs, other formats, sidecars, the network.
+        smallest: Sides of fewer pixels are refused.
     """
     import rasterio
 
@@ -105,7 +106,7 @@ def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[Dataset
     if not virtual:
         _check_file(path)
     driver = None if allow_vrt else _driver(path)
-    if driver is not None and any(_names_a_file(text) for text in coordinate_texts(path, driver)):
+    if driver is not None and any(names_a_file(text) for text in coordinate_texts(path, driver)):
         raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
     name = str(raster) if virtual else str(path.resolve())
     with rasterio.Env(**({} if allow_vrt else _ALONE)):
@@ -114,7 +115,7 @@ def open_raster(raster: str | Path, allow_vrt: bool = False) -> Iterator[Dataset
         with dataset, reading(path):
             if not allow_vrt:
                 _check_alone(dataset, path)
-            _check_pixels(dataset, path)
+            _check_pixels(dataset, path, smallest)
             yield dataset
 
 
@@ -191,11 +192,11 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
     spaces = {space.upper() for space in dataset.tag_namespaces()}
     if "OVERVIEWS" in spaces or dataset.tags(ns="OVERVIEWS"):
         raise UntrustedRasterError(f"{path} names another file for its overviews")
-    if dataset.crs is not None and _names_a_file(dataset.crs.to_wkt()):
+    if dataset.crs is not None and names_a_file(dataset.crs.to_wkt()):
         raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
 
 
-def _names_a_file(text: str) -> bool:
+def names_a_file(text: str) -> bool:
     """Whether a coordinate system, or what one is made of, could make PROJ open something."""
     text = re.sub(r'[+]?nadgrids=@null(?=[ "])', "", text.lower())  # web maps (EPSG:3857) say so that they need none
     proj = " ".join(re.findall(r"extension\W+proj4\W+?[\"\u201c]([^\"\u201d]*)", text))
@@ -204,10 +205,10 @@ def _names_a_file(text: str) -> bool:
     return any(word in plain for word in _GRIDS) or not keys <= _PROJ_KEYS
 
 
-def _check_pixels(dataset: DatasetReader, path: Path) -> None:
-    if min(dataset.width, dataset.height) < MIN_SIDE:
+def _check_pixels(dataset: DatasetReader, path: Path, smallest: int) -> None:
+    if min(dataset.width, dataset.height) < smallest:
         raise RasterError(
-            f"{path} is {dataset.width} x {dataset.height} pixels; at least {MIN_SIDE} x {MIN_SIDE} are needed"
+            f"{path} is {dataset.width} x {dataset.height} pixels; at least {smallest} x {smallest} are needed"
         )
     if dataset.count == 0:
         raise RasterError(f"{path} has no bands")

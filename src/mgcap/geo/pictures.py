@@ -37,6 +37,7 @@ def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, cl
     }
     values = (found.classes + 1)[None].astype(np.uint8)
     tags = {f"CLASS_{number}": name for number, name in enumerate(classes, 1)}
+    tags |= {"RASTER_SIZE": f"{grid.width} {grid.height}", "CELL_SIZE": f"{grid.cell_width} {grid.cell_height}"}
     _write_cog(path, values, grid, place, 0, ["class"], tags, colours)
     names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *classes))
     with atomic_path(path.with_name(path.name + ".aux.xml")) as temporary:  # where GDAL and QGIS look for names

@@ -26,6 +26,11 @@ _environment = jinja2.Environment(
 )
 
 
+def render(template: str, **values: Any) -> str:
+    """A template of this folder, filled in."""
+    return _environment.get_template(template).render(**values)
+
+
 def data_uri(kind: str, content: bytes) -> str:
     """A picture of that kind (png, jpeg) as a data URI."""
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
@@ -81,8 +86,14 @@ def write_gallery(
     """
     empty = {"text": "", "cards": (), "table": None}
     full = [{**empty, **s, "cards": [{"link": None, **card} for card in s.get("cards", ())]} for s in sections]
-    html = _environment.get_template("gallery.html.j2").render(
-        title=title, subtitle=subtitle, sections=full, points=points, command=command, card_width=card_width
+    html = render(
+        "gallery.html.j2",
+        title=title,
+        subtitle=subtitle,
+        sections=full,
+        points=points,
+        command=command,
+        card_width=card_width,
     )
     with atomic_path(path) as temporary:
         temporary.write_text(html, encoding="utf-8")
@@ -107,15 +118,17 @@ def spread(mean: float, std: float | None, sign: str = "\N{PLUS-MINUS SIGN}") ->
     return f"{mean:.2f}" + ("" if std is None else f" {sign} {std:.2f}")
 
 
-def _shade(confusion: Sequence[Sequence[int]]) -> Any:
-    def shade(value: int, row: int, column: int) -> str:
+def shade(confusion: Sequence[Sequence[int]]) -> Any:
+    """What gives the colour of a cell of a confusion matrix, by its value, row and column."""
+
+    def colour(value: int, row: int, column: int) -> str:
         if not value:
             return "none"
         share = 100 * value / max(1, sum(confusion[row]))
-        colour = "--blue" if row == column else "--red"
-        return f"color-mix(in srgb, var({colour}) {min(90, 12 + share):.0f}%, transparent)"
+        tone = "--blue" if row == column else "--red"
+        return f"color-mix(in srgb, var({tone}) {min(90, 12 + share):.0f}%, transparent)"
 
-    return shade
+    return colour
 
 
 def _collected(wrong: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -170,7 +183,8 @@ class Page:
         confusion = self.summary["confusion"] if self.summary else []
         accuracies = self.summary["per_class_accuracy"].items() if self.summary else ()
         known = [(name, value) for name, value in accuracies if value == value]  # not NaN
-        html = _environment.get_template("page.html.j2").render(
+        html = render(
+            "page.html.j2",
             title=self.title,
             subtitle=self.subtitle,
             command=self.command,
@@ -182,7 +196,7 @@ class Page:
             per_class=sorted(known, key=lambda pair: pair[1]),
             classes=classes,
             confusion=confusion,
-            shade=_shade(confusion),
+            shade=shade(confusion),
             wrong=cells,
             thumbnails=thumbnails,
             hardest=[item for item in mistakes if item["path"] in thumbnails][:HARDEST],

@@ -1,0 +1,167 @@
+"""What a map says where a reference says something: points take the cell below them, polygons the cells they cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mgcap.errors import DataError, RasterError
+from mgcap.geo.cells import CellMap
+from mgcap.geo.earth import to_ground
+from mgcap.geo.vectors import Vectors
+from mgcap.typing import Array
+
+#: Types of geometries in shapely.
+_POINTS, _POLYGONS = (0, 4), (3, 6)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Units of a comparison.
+
+    Attributes:
+        cells: ``[n, 2]``: row and column of the cell of each.
+        truth: The class of each in the reference.
+        source: The feature of each; -1 where there are several.
+        left_out: How much is not compared, by reason.
+    """
+
+    cells: Array
+    truth: Array
+    source: Array
+    left_out: dict[str, int]
+
+
+def are_points(vectors: Vectors) -> bool:
+    """Whether a file has points, not polygons.
+
+    Raises:
+        DataError: If it has both, or neither.
+    """
+    import shapely
+
+    kinds = set(shapely.get_type_id(vectors.geometries).tolist()) - {-1}
+    if kinds and kinds <= set(_POINTS):
+        return True
+    if kinds and kinds <= set(_POLYGONS):
+        return False
+    if not kinds:
+        raise DataError(f"no feature of {vectors.name} has a geometry")
+    raise DataError(f"{vectors.name} must have points or polygons, not both or lines")
+
+
+def join(cells: CellMap, vectors: Vectors, classes: Array) -> Joined:
+    """Compare with a map.
+
+    Args:
+        cells: The map.
+        vectors: In its coordinates.
+        classes: The class of each feature, -1 for none.
+
+    Raises:
+        RasterError: If nothing lies on the map.
+    """
+    import shapely
+
+    points = are_points(vectors)
+    shapes = vectors.geometries.copy()
+    shapes[classes < 0] = None
+    left_out = {"features without a class": int((classes < 0).sum())}
+    left_out["features without a geometry"] = int(((classes >= 0) & shapely.is_missing(vectors.geometries)).sum())
+    parts, source = shapely.get_parts(shapes, return_index=True)
+    found = (_points if points else _polygons)(cells, parts, source, classes)
+    left_out |= found.left_out
+    if not len(found.cells):
+        raise RasterError(_why_nothing(cells, vectors, left_out, points))
+    return Joined(found.cells, found.truth, found.source, {why: n for why, n in left_out.items() if n})
+
+
+def _why_nothing(cells: CellMap, vectors: Vectors, left_out: dict[str, int], points: bool) -> str:
+    import shapely
+
+    if left_out["features without a class"] == len(vectors):
+        return f"no feature of {vectors.name} has a class yet"
+    if mixed := left_out.get("cells that no class covers by more than half", 0):
+        return (
+            f"no polygon of {vectors.name} covers a cell of {cells.path.name} by more than half ({mixed} are touched)"
+        )
+    if empty := left_out.get("points on cells without data" if points else "polygons' cells without data", 0):
+        return f"{vectors.name} lies where {cells.path.name} has no data ({empty} {'points' if points else 'cells'})"
+    grid, t = cells.grid, cells.place.transform
+    corners = to_ground(t, *np.array([(x, y) for x in (0, grid.width) for y in (0, grid.height)], float).T)
+    own = (*corners.min(0), *corners.max(0))
+    there = shapely.get_coordinates(vectors.geometries)
+    there = there[np.isfinite(there).all(1)]
+    box = f"x {own[0]:.8g} to {own[2]:.8g}, y {own[1]:.8g} to {own[3]:.8g}"
+    if not len(there):
+        return f"nothing of {vectors.name} lies on {cells.path.name} ({box})"
+    low, high = there.min(0), there.max(0)
+    return (
+        f"nothing of {vectors.name} (x {low[0]:.8g} to {high[0]:.8g}, y {low[1]:.8g} to {high[1]:.8g} in the map's "
+        f"coordinates) lies on {cells.path.name} ({box})"
+    )
+
+
+def _points(cells: CellMap, points: Array, source: Array, classes: Array) -> Joined:
+    import shapely
+
+    grid = cells.grid
+    places = cells.to_pixels(np.stack((shapely.get_x(points), shapely.get_y(points)), -1))
+    with np.errstate(invalid="ignore"):
+        inside = ((places >= 0) & (places <= (grid.width, grid.height))).all(1)
+    columns = (places[inside, 0] // grid.cell_width).astype(np.int64).clip(0, grid.columns - 1)
+    rows = (places[inside, 1] // grid.cell_height).astype(np.int64).clip(0, grid.rows - 1)
+    there, known = np.stack((rows, columns), -1), cells.numbers[rows, columns] >= 0
+    origin = source[inside][known]
+    left = {"points outside of the map": int((~inside).sum()), "points on cells without data": int((~known).sum())}
+    return Joined(there[known], classes[origin], origin, left)
+
+
+def _polygons(cells: CellMap, polygons: Array, source: Array, classes: Array) -> Joined:
+    import shapely
+
+    shapes = shapely.transform(polygons, cells.to_pixels)
+    finite = np.isfinite(shapely.bounds(shapes)).all(1)
+    shapes, source = shapely.make_valid(shapes[finite]), source[finite]
+    boxes, places = _boxes(cells, shapely.total_bounds(shapes))
+    tree = shapely.STRtree(boxes)
+    inside = np.unique(tree.query(shapes, predicate="intersects")[0])
+    of_class, outside = classes[source], len(np.unique(source)) - len(np.unique(source[inside]))
+    numbers = np.unique(of_class)
+    covered = np.zeros((len(boxes), len(numbers)), np.float32)
+    for column, number in enumerate(numbers):  # polygons of one class are one, also where they overlap
+        parts = shapely.get_parts(shapely.union_all(shapes[of_class == number]))
+        shapely.prepare(parts)
+        touching, whole = (tree.query(parts, predicate=how) for how in ("intersects", "contains"))
+        covered[whole[1], column] = 1
+        part, box = touching[:, covered[touching[1], column] < 1]
+        share = shapely.area(shapely.intersection(parts[part], boxes[box])) / shapely.area(boxes[box])
+        np.add.at(covered[:, column], box, share)
+    touched, most = (covered > 1e-6).any(1), covered > 0.5
+    known = cells.numbers[tuple(places.T)] >= 0
+    one = (most.sum(1) == 1) & known
+    left = {
+        "polygons outside of the map": int((~finite).sum()) + outside,
+        "cells that no class covers by more than half": int((touched & known & ~most.any(1)).sum()),
+        "cells that polygons of several classes cover": int(((most.sum(1) > 1) & known).sum()),
+        "polygons' cells without data": int((touched & ~known).sum()),
+    }
+    return Joined(places[one], numbers[most[one].argmax(1)], np.full(int(one.sum()), -1), left)
+
+
+def _boxes(cells: CellMap, bounds: Array) -> tuple[Array, Array]:
+    """Cells within bounds as boxes in pixels, and their rows and columns."""
+    import shapely
+
+    grid = cells.grid
+    if not np.isfinite(bounds).all():
+        bounds = np.full(4, -1.0)
+    size = np.array((grid.cell_width, grid.cell_height))
+    first = np.clip(bounds[:2] // size, 0, (grid.columns, grid.rows)).astype(np.int64)
+    last = np.clip(bounds[2:] // size + 1, 0, (grid.columns, grid.rows)).astype(np.int64)
+    rows, columns = np.meshgrid(np.arange(first[1], last[1]), np.arange(first[0], last[0]), indexing="ij")
+    places = np.stack((rows.ravel(), columns.ravel()), -1)
+    left, top = places[:, 1] * grid.cell_width, places[:, 0] * grid.cell_height
+    right, lower = np.minimum(left + grid.cell_width, grid.width), np.minimum(top + grid.cell_height, grid.height)
+    return shapely.box(left, top, right, lower), places

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import geopandas
+import numpy as np
+import pytest
+import rasterio
+import shapely
+
+from mgcap.errors import DataError
+from mgcap.geo.vectors import read_vectors
+
+UTM = rasterio.crs.CRS.from_epsg(25832)
+PLACES = [(500_005.0, 5_599_995.0), (500_105.5, 5_599_901.25)]
+
+
+@pytest.fixture
+def table() -> Any:
+    points = [shapely.Point(*place) for place in PLACES]
+    return geopandas.GeoDataFrame({"class": ["forest", None], "code": [3, 4]}, geometry=points, crs="EPSG:25832")
+
+
+def _write(table: Any, path: Path) -> None:
+    if path.suffix == ".parquet":
+        table.to_parquet(path)
+    elif path.suffix == ".csv":
+        plain = table.assign(Lon=table.geometry.x, LAT=table.geometry.y).drop(columns="geometry")
+        plain.to_csv(path, index=False, sep=";", decimal=",")
+    else:
+        table.to_file(path, **({"RFC7946": "NO"} if path.suffix == ".geojson" else {}))
+
+
+@pytest.mark.parametrize("code", [4326, 25832, 3857])
+@pytest.mark.parametrize("suffix", [".gpkg", ".shp", ".geojson", ".parquet", ".csv"])
+def test_every_format_and_system_gives_the_same_places(table: Any, tmp_path: Path, suffix: str, code: int) -> None:
+    path = tmp_path / f"truth{suffix}"
+    _write(table.to_crs(4326 if suffix == ".csv" else code), path)
+    found = read_vectors(path, ["class"], ["code", "missing"])
+    assert found.columns == {"class": ["forest", None], "code": ["3", "4"]}
+    assert np.allclose(
+        shapely.get_coordinates(found.into(UTM).geometries), PLACES, atol=2e-2 if suffix == ".csv" else 1e-3
+    )
+
+
+def test_plain_coordinates_are_those_of_the_map(tmp_path: Path) -> None:
+    path = tmp_path / "truth.csv"
+    path.write_text("class,X,Y\nforest,5,6\nriver,,\n")
+    for crs in (UTM, None):
+        shapes = read_vectors(path, ["class"]).into(crs).geometries
+        assert shapely.get_coordinates(shapes).tolist() == [[5, 6]] and shapes[1] is None
+
+
+def test_the_layer_with_the_field_is_read(table: Any, tmp_path: Path) -> None:
+    path = tmp_path / "truth.gpkg"
+    table.drop(columns="class").to_file(path, layer="others")
+    table.to_file(path, layer="truth")
+    assert read_vectors(path, ["class"]).columns["class"][0] == "forest"
+    with pytest.raises(DataError, match="several layers with these fields: others, truth"):
+        read_vectors(path, ["code"])
+
+
+def _bad(tmp_path: Path, name: str, content: bytes | str) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.gpkg", "text", "is not a GeoPackage"),
+        ("a.gpkg", b"SQLite format 3\x00" + bytes(52) + b"GPKG" + bytes(100), "cannot be read"),
+        ("a.shp", "text", "is not a Shapefile"),
+        ("a.shp", b"\x00\x00\x27\x0a" + bytes(200), "cannot be read"),
+        ("a.geojson", "", "is empty"),
+        ("a.geojson", '{"type": "gdal_streamed_alg", "command_line": "gdal vector"}', "is not a GeoJSON file"),
+        ("a.geojson", "[" * 99_999, "is not a GeoJSON file"),
+        ("a.geojson", '{"features": []}', "has no features"),
+        ("a.geojson", '{"features": [{"properties": {"class": 1}, "geometry": {"type": "Blob"}}]}', "cannot be read"),
+        ("a.parquet", "text", "cannot be read"),
+        ("a.csv", "class,height\nforest,3\n", "has no coordinates: columns lon and lat"),
+        ("a.csv", "class,lon,lat\nforest,east,3\n", "line 2: lon is 'east', which is no number"),
+        ("a.csv", b"\xff\xfe\x00class", "cannot be read"),
+        ("a.csv", "class,lon,lat\n", "has no features"),
+        (
+            "a.csv",
+            "Class,lon,lat\nforest,3,4\n",
+            r"no field 'class' \(did you mean 'Class'\?\); it has Class, lon, lat",
+        ),
+        ("a.kml", "<kml/>", r"is not a \.gpkg"),
+    ],
+)
+def test_bad_files_get_one_sentence(tmp_path: Path, name: str, content: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said) as error:
+        read_vectors(_bad(tmp_path, name, content), ["class"])
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_and_virtual_ones(tmp_path: Path, table: Any) -> None:
+    table.to_file(tmp_path / "truth.gpkg")
+    with pytest.raises(DataError, match=r"there is no file .*trut\.gpkg \(did you mean 'truth\.gpkg'\?\)"):
+        read_vectors(tmp_path / "trut.gpkg", ["class"])
+    with pytest.raises(DataError, match="is not a"):
+        read_vectors("/vsicurl/http://example.org/truth.gpkg", ["class"])
+    with pytest.raises(DataError, match="is a folder"):
+        read_vectors((tmp_path / "f.gpkg").mkdir() or tmp_path / "f.gpkg", ["class"])
+
+
+def test_a_layer_without_a_coordinate_system(table: Any, tmp_path: Path) -> None:
+    bare = table.set_crs(None, allow_override=True)
+    for name in ("truth.gpkg", "truth.shp", "truth.parquet"):
+        _write(bare, tmp_path / name)
+        found = read_vectors(tmp_path / name, ["class"])
+        with pytest.raises(DataError, match=f"{name} has no coordinate system"):
+            found.into(UTM)
+        assert np.allclose(shapely.get_coordinates(found.into(None).geometries), PLACES)
+    _write(table, tmp_path / "placed.gpkg")
+    with pytest.raises(DataError, match="has a coordinate system, and the map has none"):
+        read_vectors(tmp_path / "placed.gpkg", ["class"]).into(None)
+
+
+def test_a_coordinate_system_that_names_a_file_is_refused(table: Any, tmp_path: Path) -> None:
+    path = tmp_path / "truth.geojson"
+    _write(table, path)
+    content = json.loads(path.read_text())
+    content["crs"] = {
+        "type": "name",
+        "properties": {"name": "+proj=longlat +ellps=WGS84 +nadgrids=/etc/passwd +type=crs"},
+    }
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="names a grid file"):
+        read_vectors(path, ["class"])
+    _write(table, tmp_path / "truth.shp")
+    (tmp_path / "truth.prj").write_text('LOCAL_CS["x",EXTENSION["PROJ4_GRIDS","/etc/passwd"]]')
+    _write(table, tmp_path / "truth.gpkg")
+    with sqlite3.connect(tmp_path / "truth.gpkg") as database:
+        definition = 'GEOGCS["x",EXTENSION["PROJ4","+proj=longlat +nadgrids=/etc/passwd"]]'
+        database.execute("UPDATE gpkg_spatial_ref_sys SET definition = ? WHERE srs_id = 25832", (definition,))
+    for name in ("truth.shp", "truth.gpkg"):
+        with pytest.raises(DataError, match="names a grid file"):
+            read_vectors(tmp_path / name, ["class"])
