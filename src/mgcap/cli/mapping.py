@@ -14,7 +14,7 @@ from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 
 #: What ``--format`` takes.
-FORMATS = ("gpkg", "geojson")
+FORMATS = ("gpkg", "geojson", "parquet")
 
 
 @guarded
@@ -24,7 +24,9 @@ def make_map(
     options: r.RasterOptions,
     out: Annotated[
         Path,
-        typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; the other files go beside it."),
+        typer.Option(
+            help="A .gpkg, .geojson or .parquet file, or for several rasters a folder; the other files go beside it."
+        ),
     ] = Path("landuse.gpkg"),
     index: Annotated[
         Path | None,
@@ -40,9 +42,14 @@ def make_map(
     sieve: Annotated[
         int, typer.Option(help="Merge patches of fewer cells than this into their largest neighbour, as 3.", min=0)
     ] = 0,
+    dissolve: Annotated[
+        bool, typer.Option("--dissolve", help="Write cells that touch and show the same as one polygon too.")
+    ] = False,
     form: Annotated[
         str,
-        typer.Option("--format", help="Format of several maps: gpkg or geojson.", autocompletion=c.one_of(FORMATS)),
+        typer.Option(
+            "--format", help="Format of several maps: gpkg, geojson or parquet.", autocompletion=c.one_of(FORMATS)
+        ),
     ] = "gpkg",
 ) -> None:
     """Map what rasters show: polygons with class and probability, class raster, picture and areas.
@@ -54,7 +61,7 @@ def make_map(
     """
     files = options.files(rasters)
     if form not in FORMATS:
-        raise DataError(f"--format takes gpkg or geojson, not '{form}'{did_you_mean(form, FORMATS)}")
+        raise DataError(f"--format takes gpkg, geojson or parquet, not '{form}'{did_you_mean(form, FORMATS)}")
     if index is not None and (exact or overlap):
         raise DataError("--index is for maps without --exact and --overlap")
     if index is not None and len(files) > 1:
@@ -63,7 +70,7 @@ def make_map(
     classifier = options.classifier()
     from mgcap.geo.mapping import map_raster
 
-    values = {**options.values(), "exact": exact, "overlap": overlap, "index": index}
+    values = {**options.values(), "exact": exact, "overlap": overlap, "index": index, "dissolve": dissolve}
     with options.workers() as workers:
 
         def work(number: int) -> None:
