@@ -53,7 +53,8 @@ def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Pla
     values = np.concatenate((found.probability[..., None], found.probabilities), -1)
     values[~found.has_data] = np.nan
     values = np.moveaxis(values, -1, 0).round(4).astype(np.float32)
-    _write_cog(path, values, grid, place, float("nan"), ["probability", *human_names(classes)], {}, None)
+    names = human_names(classes)[: found.probabilities.shape[-1]]  # unknown has no probability
+    _write_cog(path, values, grid, place, float("nan"), ["probability", *names], {}, None)
 
 
 def _write_cog(
