@@ -14,7 +14,7 @@ import numpy as np
 from mgcap.geo.cells import TOGETHER, Place, cell_areas, cell_corners, rounded_areas, shown_probability
 from mgcap.geo.earth import to_ground
 from mgcap.geo.grid import Grid
-from mgcap.geo.rings import joined_outline
+from mgcap.geo.rings import joined_outlines
 from mgcap.geo.votes import ClassMap
 from mgcap.names import human_names
 from mgcap.report.colours import class_colours
@@ -60,7 +60,7 @@ def patch_tables(
         some = cells[start : ends[last - 1]]
         parts = np.split(some, ends[first : last - 1] - start)
         shapes = (
-            [joined_outline(place.crs, cell_corners(grid, place, part)) for part in parts]
+            joined_outlines(place.crs, cell_corners(grid, place, some), np.array([len(part) for part in parts]))
             if degrees
             else _joined(parts, bends, grid, place)
         )

@@ -24,16 +24,25 @@ def outlines(crs: Any, corners: Array) -> list[dict[str, Any]]:
     return _outlines(crs, corners)[0]
 
 
-def joined_outline(crs: Any, corners: Array) -> dict[str, Any]:
-    """One geometry of cells ``[n, 4, 2]`` that touch: the union of their :func:`outlines`."""
+def joined_outlines(crs: Any, corners: Array, sizes: Array) -> list[dict[str, Any]]:
+    """Geometries of patches: the unions of the :func:`outlines` of their cells.
+
+    Args:
+        crs: Of the corners.
+        corners: ``[n, 4, 2]`` of cells, patch by patch.
+        sizes: How many cells each patch has.
+    """
     import shapely
 
     found, plain, digits = _outlines(crs, corners)
     shapes = shapely.from_geojson([json.dumps(shape) for shape in found])
-    whole = shapely.coverage_union_all(shapes[plain])
-    if not plain.all():  # near the antimeridian and poles neighbours may have other points along an edge
-        whole = shapely.union_all([whole, *shapes[~plain]], grid_size=10.0**-digits)
-    return _geometry([whole], digits)
+    ends, joined = np.cumsum(sizes)[:-1], []
+    for cells, regular in zip(np.split(shapes, ends), np.split(plain, ends), strict=True):
+        whole = shapely.coverage_union_all(cells[regular])
+        if not regular.all():  # near the antimeridian and poles neighbours may have other points along an edge
+            whole = shapely.union_all([whole, *cells[~regular]], grid_size=10.0**-digits)
+        joined.append(_geometry([whole], digits))
+    return joined
 
 
 def _outlines(crs: Any, corners: Array) -> tuple[list[dict[str, Any]], Array, int]:
