@@ -54,7 +54,7 @@ def test_commands_and_options_are_completed() -> None:
         ("demo --engine torch-", {"torch-compile"}),
         ("predict --device c", {"cpu", "cuda"}),
         ("predict --format ", {"table", "csv", "json"}),
-        ("map --format ", {"gpkg", "geojson"}),
+        ("map --format ", {"gpkg", "geojson", "parquet"}),
         ("map --scale p", {"percentiles"}),
         ("export --format ", {"onnx", "openvino", "pt2"}),
         ("explain --map ", {"tsne", "pca", "none"}),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import rasterio
 from PIL import Image
@@ -48,6 +49,19 @@ def test_several_rasters_go_to_a_folder(raster: Path, model: Path, tmp_path: Pat
     assert (tmp_path / "maps" / "other.landuse.geojson").is_file()
     assert (tmp_path / "maps" / "scene.landuse.geojson").is_file()
     assert "must be a folder" in sentence("map", raster, other, "--model", model, "--out", tmp_path / "a.gpkg")
+
+
+def test_areas_of_a_class_are_dissolved(raster: Path, model: Path, tmp_path: Path) -> None:
+    options = ["--model", model, "--engine", "torch", "--dissolve"]
+    done = run("map", raster, *options, "--out", tmp_path / "maps" / "landuse.parquet")
+    assert Path(done.stdout.splitlines()[-1]) == tmp_path / "maps" / "landuse.classes.parquet"
+    assert (tmp_path / "maps" / "landuse.classes.sld").is_file()
+    cells, patches = (
+        pyarrow.parquet.read_table(tmp_path / "maps" / f"{name}.parquet") for name in ("landuse", "landuse.classes")
+    )
+    assert len(cells) == sum(patches["cells"].to_pylist()) > 0
+    assert sum(cells["area_m2"].to_pylist()) == pytest.approx(sum(patches["area_m2"].to_pylist()), rel=1e-4)
+    assert "--format takes gpkg, geojson or parquet, not 'shp'" in sentence("map", raster, "--format", "shp")
 
 
 def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import shapely
 from rasterio.transform import Affine
 
 from mgcap.errors import DataError, RasterError
-from mgcap.geo.cells import read_cells
+from mgcap.geo.cellmap import read_cells
 from mgcap.geo.joining import join
 from mgcap.geo.reference import assess, check_reference
 from mgcap.geo.vectors import Vectors, read_vectors

@@ -10,7 +10,7 @@ import rasterio
 
 from mgcap.errors import DataError, RasterError
 from mgcap.evaluation.assessment import estimate_stratified
-from mgcap.geo.cells import read_cells
+from mgcap.geo.cellmap import read_cells
 from mgcap.geo.sampling import draw_points, write_points
 from tests.geo.maps import write_map
 

@@ -73,6 +73,7 @@ def test_map_and_its_files(start: Start, image: Path, tmp_path: Path) -> None:
     assert (found["rows"], found["columns"], len(found["cells"])) == (1, 2, 2)
     assert found["notes"] == []  # an RGB raster says which bands are which
     assert sum(entry["share"] for entry in found["legend"]) == pytest.approx(1)
+    assert {"class", "name"} <= set(found["legend"][0])
     package = httpx.get(url + found["downloads"]["landuse.gpkg"])
     assert package.content.startswith(b"SQLite format 3")
     for name in ("upload.tif", "..%2Fupload.tif", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "none.gpkg"):

@@ -162,7 +162,7 @@ def sample(
         import rasterio  # noqa: F401
     except ImportError as error:
         raise DataError("maps need rasterio, pyogrio and more: pip install 'mgcap[geo]'") from error
-    from mgcap.geo.cells import read_cells
+    from mgcap.geo.cellmap import read_cells
     from mgcap.geo.sampling import draw_points, write_points
 
     target, cells = check_writable(out), read_cells(mapped)

@@ -128,7 +128,7 @@ def _map_real_scene(out: Path, engine: str) -> Mapped | None:
         f"{len(grid)} tiles in {time.monotonic() - start:.0f} s"
     )
     largest = mapped.areas.argsort()[::-1][:5]
-    show_table(("class", "hectares"), [(mapped.classes[k], f"{mapped.areas[k] / 10_000:.1f}") for k in largest])
+    show_table(("class", "hectares"), [(mapped.names[k], f"{mapped.areas[k] / 10_000:.1f}") for k in largest])
     return mapped
 
 

@@ -15,7 +15,7 @@ from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 
 #: What ``--format`` takes.
-FORMATS = ("gpkg", "geojson")
+FORMATS = ("gpkg", "geojson", "parquet")
 #: What ``--design`` takes.
 DESIGNS = ("auto", "stratified", "random", "other")
 
@@ -27,7 +27,9 @@ def make_map(
     options: r.RasterOptions,
     out: Annotated[
         Path,
-        typer.Option(help="A .gpkg or .geojson file, or for several rasters a folder; the other files go beside it."),
+        typer.Option(
+            help="A .gpkg, .geojson or .parquet file, or for several rasters a folder; the other files go beside it."
+        ),
     ] = Path("landuse.gpkg"),
     index: Annotated[
         Path | None,
@@ -43,9 +45,14 @@ def make_map(
     sieve: Annotated[
         int, typer.Option(help="Merge patches of fewer cells than this into their largest neighbour, as 3.", min=0)
     ] = 0,
+    dissolve: Annotated[
+        bool, typer.Option("--dissolve", help="Write cells that touch and show the same as one polygon too.")
+    ] = False,
     form: Annotated[
         str,
-        typer.Option("--format", help="Format of several maps: gpkg or geojson.", autocompletion=c.one_of(FORMATS)),
+        typer.Option(
+            "--format", help="Format of several maps: gpkg, geojson or parquet.", autocompletion=c.one_of(FORMATS)
+        ),
     ] = "gpkg",
     reference: Annotated[
         Path | None,
@@ -74,7 +81,7 @@ def make_map(
     """
     files = options.files(rasters)
     if form not in FORMATS:
-        raise DataError(f"--format takes gpkg or geojson, not '{form}'{did_you_mean(form, FORMATS)}")
+        raise DataError(f"--format takes gpkg, geojson or parquet, not '{form}'{did_you_mean(form, FORMATS)}")
     if index is not None and (exact or overlap):
         raise DataError("--index is for maps without --exact and --overlap")
     if index is not None and len(files) > 1:
@@ -89,7 +96,7 @@ def make_map(
     if reference is not None:
         check_reference(reference, field, list(map(str, classifier.classes_)), names, design)
 
-    values = {**options.values(), "exact": exact, "overlap": overlap, "index": index}
+    values = {**options.values(), "exact": exact, "overlap": overlap, "index": index, "dissolve": dissolve}
     with options.workers() as workers:
 
         def work(number: int) -> None:

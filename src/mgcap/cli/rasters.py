@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +116,11 @@ def _bands(text: str | None) -> tuple[int, ...] | None:
         raise DataError(f"--bands takes numbers, red first, as 4,3,2; not '{text}'") from None
 
 
+def is_index(path: str | Path) -> bool:
+    """Whether a path is that of an index."""
+    return (Path(path).expanduser() / "zarr.json").is_file()
+
+
 def targets(files: list[str | Path], out: Path | None, name: Callable[[str], str]) -> list[Path]:
     """Where the results for each raster go.
 
@@ -124,17 +129,18 @@ def targets(files: list[str | Path], out: Path | None, name: Callable[[str], str
         out: The result for the only one, or a folder; by default the folder where the command runs.
         name: From a raster's name without its suffix to that of its result in a folder.
     """
-    several = len(files) > 1 or out is None or (out.is_dir() and not (out / "zarr.json").is_file())
+    several = len(files) > 1 or out is None or (out.is_dir() and not is_index(out))
     if len(files) > 1 and out is not None and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")
     folder = out or Path()
-    found = [check_writable(folder / name(Path(file).stem)) if several else check_writable(folder) for file in files]
+    paths = [folder / name(Path(file).stem) if several else folder for file in files]
+    found = [path if is_index(path) else check_writable(path) for path in paths]  # an index is resumed
     if len(set(found)) < len(found):
         raise DataError("two rasters have the same name, so their results would overwrite each other; take them apart")
     return found
 
 
-def each(files: list[str | Path], work: Callable[[int], None], done: str) -> None:
+def each(files: Sequence[str | Path], work: Callable[[int], None], done: str) -> None:
     """Work on each raster; one that fails does not keep the others from it.
 
     Args:

@@ -1,98 +1,98 @@
-"""The cells of a finished map, read from its class raster."""
+"""The cells of a class map: where they lie, how large they are, and what a table says of them."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mgcap.errors import RasterError, missing
+from mgcap.errors import RasterError
+from mgcap.geo.earth import on_earth, plane_areas, square_metres, to_ground
 from mgcap.geo.grid import Grid
-from mgcap.geo.opening import file_state, open_raster, reading
-from mgcap.geo.polygons import SUFFIXES, TOGETHER, Place, cell_areas
+from mgcap.geo.votes import ClassMap
+from mgcap.names import human_names
+from mgcap.report.colours import class_colours
 from mgcap.typing import Array
 
-#: What a map calls cells that are like nothing the model has learnt.
-UNKNOWN = "unknown"
+#: Polygons that are made and written together.
+TOGETHER = 20_000
 
 
 @dataclass(frozen=True)
-class CellMap:
-    """A map as others read it.
+class Place:
+    """Where a raster lies: its affine map from pixels to coordinates, and what these mean (perhaps nothing)."""
 
-    Attributes:
-        path: Its class raster.
-        classes: Names of the classes; the last one may be ``unknown``.
-        numbers: ``[rows, columns]``: the class of each cell, -1 where there is no data.
-        grid: Cells on the raster that was mapped.
-        place: Where that lies.
-    """
-
-    path: Path
-    classes: tuple[str, ...]
-    numbers: Array
-    grid: Grid
-    place: Place
+    transform: Any
+    crs: Any
+    changed: datetime.datetime  #: of the raster; results carry this date, so that the same input gives the same bytes
 
     @property
-    def unknown(self) -> int | None:
-        """The number of what is unknown, if the map says so of cells."""
-        return self.classes.index(UNKNOWN) if UNKNOWN in self.classes else None
-
-    def areas(self, cells: Array) -> Array:
-        """Of cells ``[n, 2]`` (row, column)."""
-        parts = [cell_areas(self.grid, self.place, cells[i : i + TOGETHER]) for i in range(0, len(cells), TOGETHER)]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def class_areas(self) -> Array:
-        """Of each class."""
-        cells = np.argwhere(self.numbers >= 0)
-        return np.bincount(self.numbers[tuple(cells.T)], self.areas(cells), len(self.classes))
-
-    def to_pixels(self, points: Array) -> Array:
-        """Places ``[n, 2]`` in pixels of the raster that was mapped; NaN stays NaN."""
-        t = ~self.place.transform
-        x, y = points[:, 0], points[:, 1]
-        with np.errstate(invalid="ignore"):  # what cannot be projected is infinite
-            return np.stack((t.a * x + t.b * y + t.c, t.d * x + t.e * y + t.f), -1)
+    def unit(self) -> str:
+        """Name of the column with areas: square metres, or the square of the coordinates' unit."""
+        return "area_m2" if on_earth(self.crs) else "area_units2"
 
 
-def read_cells(path: str | Path) -> CellMap:
-    """Read a map.
-
-    Args:
-        path: The class raster that ``mgcap map`` wrote, or the polygons beside it.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise RasterError(missing("map", path))
-    raster = path.with_suffix(".tif") if path.suffix.lower() in SUFFIXES else path
-    if not raster.is_file():
-        raise RasterError(f"{path} has no class raster {raster.name} beside it")
-    with open_raster(raster, smallest=1) as dataset, reading(raster):
-        tags = dataset.tags()
-        names = [tags.get(f"CLASS_{number}") for number in range(1, 256)]
-        classes = tuple(name for name in names if name is not None)
-        if not classes or dataset.dtypes[0] != "uint8":
-            raise RasterError(f"{raster} is not the class raster of a map, which mgcap map writes beside the polygons")
-        numbers = dataset.read(1).astype(np.int16) - 1
-        size = _pair(tags.get("RASTER_SIZE"), (dataset.width, dataset.height))
-        cell = _pair(tags.get("CELL_SIZE"), (1, 1))
-        grid = Grid(*size, *cell)
-        if (grid.rows, grid.columns) != numbers.shape or numbers.max() >= len(classes):
-            raise RasterError(f"{raster} is damaged: its cells are not those that it says it has")
-        t, (wide, high) = dataset.transform, cell
-        transform = type(t)(t.a / wide, t.b / high, t.c, t.d / wide, t.e / high, t.f)
-        changed = datetime.datetime.fromtimestamp(file_state(raster)[0] / 1e9, datetime.UTC)
-        return CellMap(raster, classes, numbers, grid, Place(transform, dataset.crs, changed))
+def cell_corners(grid: Grid, place: Place, cells: Array) -> Array:
+    """Corners ``[n, 4, 2]`` of cells ``[n, 2]`` (row, column) in the raster's coordinates."""
+    top, left = (cells * (grid.cell_height, grid.cell_width)).astype(np.float64).T
+    right = np.minimum(left + grid.cell_width, grid.width)
+    lower = np.minimum(top + grid.cell_height, grid.height)
+    x = np.stack((left, right, right, left), 1)
+    y = np.stack((top, top, lower, lower), 1)
+    return to_ground(place.transform, x, y)
 
 
-def _pair(text: str | None, default: tuple[int, int]) -> tuple[int, int]:
-    """Two numbers of a tag."""
-    try:
-        first, second = map(int, (text or "").split())
-    except ValueError:
-        return default
-    return (first, second) if min(first, second) > 0 else default
+def cell_areas(grid: Grid, place: Place, cells: Array) -> Array:
+    """Areas of cells: square metres on the ground, or square units of the raster if it does not say where it lies."""
+    corners = cell_corners(grid, place, cells)
+    areas = square_metres(place.crs, corners) if on_earth(place.crs) else plane_areas(corners)
+    if not ((areas > 0) & np.isfinite(areas)).all():
+        raise RasterError("some cells of the map have no area by the raster's coordinates")
+    return areas
+
+
+def rounded_areas(areas: Array) -> Array:
+    """Two digits, or more where small ones would be 0."""
+    rounded: Array = areas.round(2 + max(0, int(np.ceil(-np.log10(areas.min())))))
+    return rounded
+
+
+def polygon_tables(
+    found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]
+) -> Iterator[tuple[Array, dict[str, Array]]]:
+    """Corners and columns of the cells that show something, a bounded number at once."""
+    cells = np.argwhere(found.has_data)
+    colours, labels, names = (
+        np.array(each, object) for each in (class_colours(classes), classes, human_names(classes))
+    )
+    for start in range(0, len(cells), TOGETHER):
+        some = cells[start : start + TOGETHER]
+        rows, columns = some.T
+        chosen = found.classes[rows, columns]
+        p = found.probabilities[rows, columns]
+        likely = np.argsort(-p, axis=1, kind="stable")[:, :3]
+        top = [", ".join(f"{names[k]} {row[k]:.3f}" for k in best) for best, row in zip(likely, p, strict=True)]
+        yield (
+            cell_corners(grid, place, some),
+            {
+                "class": names[chosen],
+                "label": labels[chosen],
+                "probability": shown_probability(p, chosen).astype(np.float64).round(4),
+                "top3": np.array(top, object),
+                "colour": colours[chosen],
+                "canonical_angle": found.angles[rows, columns].astype(np.float64).round(1),
+                place.unit: rounded_areas(cell_areas(grid, place, some)),
+                "row": rows.astype(np.int32),
+                "column": columns.astype(np.int32),
+            },
+        )
+
+
+def shown_probability(probabilities: Array, chosen: Array) -> Array:
+    """The probability ``[n]`` of the class that each cell shows; NaN for unknown, which has none."""
+    known = chosen < probabilities.shape[1]
+    own = np.take_along_axis(probabilities, np.where(known, chosen, 0)[:, None].astype(np.int64), 1)[:, 0]
+    return np.where(known, own, np.nan)

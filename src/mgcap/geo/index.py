@@ -110,9 +110,12 @@ class Index:
 
     def write(self, chunk: int, cells: Cells) -> None:
         """Write a block."""
+        import zarr
+
         place = self.plan.cells(chunk)
-        for name in _ARRAYS:  # the order counts, see has()
-            self._array(name)[place] = getattr(cells, name)
+        with zarr.config.set({"array.write_empty_chunks": True}):  # a block without data is done too
+            for name in _ARRAYS:  # the order counts, see has()
+                self._array(name)[place] = getattr(cells, name)
 
     def read(self, chunk: int) -> Cells:
         """The cells of a block.
@@ -189,7 +192,6 @@ def create_index(path: Path, about: About, length: int) -> Index:
                 serializer=BytesCodec(),
                 compressors=[Crc32cCodec()],
                 filters=None,
-                config={"write_empty_chunks": True},
             )
         try:
             made.rename(path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mgcap.errors import DataError, RasterError
-from mgcap.geo.cells import CellMap
+from mgcap.geo.cellmap import CellMap
 from mgcap.geo.earth import to_ground
 from mgcap.geo.vectors import Vectors
 from mgcap.typing import Array

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.errors import RasterError
+from mgcap.geo.cells import Place
 from mgcap.geo.heads import classify_index, coarser
 from mgcap.geo.index import find_index
 from mgcap.geo.indexing import fill_index, plan_work, say_guesses
 from mgcap.geo.opening import is_virtual, open_raster
-from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
 from mgcap.geo.plan import MapOptions, Plan, same_work
-from mgcap.geo.polygons import SUFFIXES, Place, write_polygons
+from mgcap.geo.polygons import check_target
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.geo.work import Workers, compute_here
+from mgcap.geo.writing import write_map
+from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_json
 from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
@@ -39,7 +41,7 @@ class Mapped:
     Attributes:
         plan: How it was made.
         found: What each cell shows.
-        classes: Names of the classes.
+        classes: Labels of the classes.
         areas: Of each class, in square metres (or units of the raster).
         files: What was written.
     """
@@ -49,6 +51,11 @@ class Mapped:
     classes: tuple[str, ...]
     areas: Array
     files: list[Path] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The classes as people call them."""
+        return human_names(self.classes)
 
 
 def map_raster(
@@ -68,14 +75,13 @@ def map_raster(
         classifier: The model of ``model``.
         model: Its file, or its name.
         raster: A GeoTIFF, JPEG 2000, PNG, JPEG or WebP file; with ``allow_vrt`` whatever else GDAL reads.
-        out: A ``.gpkg`` or ``.geojson`` file; the other files stand beside it under the same name.
+        out: A ``.gpkg``, ``.geojson`` or ``.parquet`` file; the other files stand beside it under the same name.
         workers: Compute the chunks; this process by default.
         sieve: Patches of fewer cells take the class of their largest neighbour.
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
-    if out.suffix.lower() not in SUFFIXES:
-        raise RasterError(f"`out` takes a .gpkg or .geojson file, not {out}")
+    check_target(out)
     if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
         raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
     workers = workers or compute_here(classifier)
@@ -98,17 +104,10 @@ def map_raster(
     if not found.has_data.any():
         shutil.rmtree(_parts(out), ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
-    grid = plan.grid
-    areas, cells = class_areas(found, grid, place, len(classes))
-    names = {kind: out.with_suffix(kind) for kind in (".tif", ".probability.tif", ".png", ".csv")}
     with progress("Writing the map", None):
-        write_polygons(out, found, grid, place, classes)
-        write_class_raster(names[".tif"], found, grid, place, classes)
-        write_probability_raster(names[".probability.tif"], found, grid, place, classes)
-        write_quick_look(names[".png"], plan, found, classes, areas)
-        write_areas(names[".csv"], classes, areas, cells, place.unit)
+        areas, files = write_map(out, plan, found, place, classes, dissolve=chosen.dissolve)
     shutil.rmtree(_parts(out), ignore_errors=True)
-    return Mapped(plan, found, classes, areas, [out, *names.values()])
+    return Mapped(plan, found, classes, areas, files)
 
 
 def compute_chunks(

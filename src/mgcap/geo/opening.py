@@ -196,6 +196,25 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
         raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
 
 
+def crs_of_words(wkt: str, path: str | Path) -> Any:
+    """The coordinate system that a file of ours says its raster has, None if that had none.
+
+    Raises:
+        RasterError: If it is damaged, or could make PROJ open something.
+    """
+    import rasterio
+    from rasterio.errors import CRSError
+
+    if not wkt:
+        return None
+    if names_a_file(wkt):
+        raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file", "")
+    try:
+        return rasterio.CRS.from_wkt(wkt)
+    except CRSError as error:
+        raise RasterError(f"the coordinate system of {path} is not understood") from error
+
+
 def names_a_file(text: str) -> bool:
     """Whether a coordinate system, or what one is made of, could make PROJ open something."""
     text = re.sub(r'[+]?nadgrids=@null(?=[ "])', "", text.lower())  # web maps (EPSG:3857) say so that they need none

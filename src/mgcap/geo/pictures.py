@@ -10,12 +10,13 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from mgcap.geo.cells import Place, cell_areas
 from mgcap.geo.grid import Grid
 from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
-from mgcap.geo.polygons import Place, cell_areas
 from mgcap.geo.raster import read_window
 from mgcap.geo.votes import ClassMap
+from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_rows
 from mgcap.report.colours import class_colours, rgb
 from mgcap.typing import Array
@@ -36,10 +37,10 @@ def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, cl
         number: (*rgb(colour), 255) for number, colour in enumerate(class_colours(classes), 1)
     }
     values = (found.classes + 1)[None].astype(np.uint8)
-    tags = {f"CLASS_{number}": name for number, name in enumerate(classes, 1)}
+    tags = {f"CLASS_{number}": name for number, name in enumerate(human_names(classes), 1)}
     tags |= {"RASTER_SIZE": f"{grid.width} {grid.height}", "CELL_SIZE": f"{grid.cell_width} {grid.cell_height}"}
     _write_cog(path, values, grid, place, 0, ["class"], tags, colours)
-    names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *classes))
+    names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *human_names(classes)))
     with atomic_path(path.with_name(path.name + ".aux.xml")) as temporary:  # where GDAL and QGIS look for names
         temporary.write_text(
             f'<PAMDataset><PAMRasterBand band="1"><CategoryNames>{names}</CategoryNames></PAMRasterBand>'
@@ -53,7 +54,8 @@ def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Pla
     values = np.concatenate((found.probability[..., None], found.probabilities), -1)
     values[~found.has_data] = np.nan
     values = np.moveaxis(values, -1, 0).round(4).astype(np.float32)
-    _write_cog(path, values, grid, place, float("nan"), ["probability", *classes], {}, None)
+    names = human_names(classes)[: found.probabilities.shape[-1]]  # unknown has no probability
+    _write_cog(path, values, grid, place, float("nan"), ["probability", *names], {}, None)
 
 
 def _write_cog(
@@ -133,8 +135,8 @@ def quick_look(plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array
         axes.set_axis_off()
     order = [int(k) for k in np.argsort(-areas) if areas[k] > 0]
     share = areas / float(areas.sum())
-    palette = class_colours(classes)
-    handles = [Patch(facecolor=palette[k], label=f"{classes[k]}  {100 * share[k]:.1f} %") for k in order]
+    palette, names = class_colours(classes), human_names(classes)
+    handles = [Patch(facecolor=palette[k], label=f"{names[k]}  {100 * share[k]:.1f} %") for k in order]
     if handles:
         right.legend(handles=handles, loc="upper left", frameon=False, title="class, part of the area", borderaxespad=0)
     return figure
@@ -150,11 +152,11 @@ def class_areas(found: ClassMap, grid: Grid, place: Place, count: int) -> tuple[
 
 def write_areas(path: Path, classes: Sequence[str], areas: Array, cells: Array, unit: str) -> None:
     """Area per class as CSV, the largest first, in a column of that name; see :attr:`Place.unit`."""
-    total = float(areas.sum())
+    total, names = float(areas.sum()), human_names(classes)
     write_rows(
         path,
         [
-            {"class": classes[k], "cells": int(cells[k]), unit: _amount(areas[k]), "share": f"{areas[k] / total:.6f}"}
+            {"class": names[k], "cells": int(cells[k]), unit: _amount(areas[k]), "share": f"{areas[k] / total:.6f}"}
             for k in np.argsort(-areas, kind="stable")
         ],
     )

@@ -121,6 +121,7 @@ class MapOptions:
         max_tiles: More are refused.
         max_tile_pixels: Of a tile as the model sees it; more are refused, by default more than an image may have.
         allow_vrt: Let the raster read other files, see :func:`mgcap.geo.opening.open_raster`.
+        dissolve: Write cells that touch and show the same as one polygon too.
     """
 
     tile: str | None = None
@@ -135,6 +136,7 @@ class MapOptions:
     max_tiles: int | None = None
     max_tile_pixels: int = field(default_factory=max_pixels)
     allow_vrt: bool = False
+    dissolve: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap <= 0.9:

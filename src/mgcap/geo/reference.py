@@ -18,10 +18,11 @@ from mgcap.evaluation.assessment import (
     count_accuracy,
     estimate_stratified,
 )
-from mgcap.geo.cells import UNKNOWN, CellMap, read_cells
+from mgcap.geo.cellmap import CellMap, read_cells
 from mgcap.geo.joining import Joined, are_points, join
 from mgcap.geo.names import match_names, plain_name, read_names
 from mgcap.geo.vectors import Vectors, read_vectors
+from mgcap.inference.unknown import UNKNOWN
 from mgcap.typing import Array
 
 #: How a reference was sampled.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,20 +21,50 @@ TURN, HALVINGS = 2.0, 6
 
 def outlines(crs: Any, corners: Array) -> list[dict[str, Any]]:
     """Geometries of polygons ``[n, m, 2]``; those of a raster without a place keep their own coordinates."""
+    return _outlines(crs, corners)[0]
+
+
+def joined_outlines(crs: Any, corners: Array, sizes: Array) -> list[dict[str, Any]]:
+    """Geometries of patches: the unions of the :func:`outlines` of their cells.
+
+    Args:
+        crs: Of the corners.
+        corners: ``[n, 4, 2]`` of cells, patch by patch.
+        sizes: How many cells each patch has.
+    """
+    import shapely
+
+    found, plain, digits = _outlines(crs, corners)
+    shapes = shapely.from_geojson([json.dumps(shape) for shape in found])
+    ends, joined = np.cumsum(sizes)[:-1], []
+    for cells, regular in zip(np.split(shapes, ends), np.split(plain, ends), strict=True):
+        whole = shapely.coverage_union_all(cells[regular])
+        if not regular.all():  # near the antimeridian and poles neighbours may have other points along an edge
+            whole = shapely.union_all([whole, *cells[~regular]], grid_size=10.0**-digits)
+        joined.append(_geometry([whole], digits))
+    return joined
+
+
+def _outlines(crs: Any, corners: Array) -> tuple[list[dict[str, Any]], Array, int]:
+    """Geometries, which of them have the corners of their cells, and the digits of these."""
+    plain = np.ones(len(corners), bool)
     if not on_earth(crs):
-        return _plain(corners.round(_digits(corners)))
+        digits = _digits(corners)
+        return _plain(corners.round(digits)), plain, digits
     lon, lat = in_degrees(crs, corners)
     lon = lon - 360 * np.floor((lon.min(1, keepdims=True) + 180) / 360)
     rings = np.stack((lon, lat), -1)
     digits = _digits(rings)
     rings = rings.round(digits)
     shapes = _plain(rings)
-    for number in np.flatnonzero(rings[..., 0].max(1) > 180):
+    plain = rings[..., 0].max(1) <= 180
+    for number in np.flatnonzero(~plain):
         shapes[number] = _cut(rings[number], digits)
     if not has_straight_degrees(crs) and (wide := np.flatnonzero(wide_ones(lon, lat))).size:
+        plain[wide] = False
         for number, *ring in zip(wide, *in_degrees(crs, with_points(corners[wide])), strict=True):
             shapes[number] = _by_quadrants(ring[0], ring[1], digits)
-    return shapes
+    return shapes, plain, digits
 
 
 def _digits(rings: Array) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgcap.errors import DataError, RasterError
 from mgcap.evaluation.assessment import allocate
-from mgcap.geo.cells import CellMap
+from mgcap.geo.cellmap import CellMap
 from mgcap.geo.earth import to_ground
 from mgcap.geo.reference import STANDS_FOR, STRATUM
 from mgcap.persistence.files import atomic_path

@@ -16,6 +16,7 @@ OUTLINES = ("#1f6fd6", "#f2c100", "#1a9c4a", "#d55e00", "#cc79a7", "#56b4e9")
 HEAT = "inferno"
 #: By what a name begins with or contains, the first that fits.
 _EXPECTED = (
+    ("^unknown$", GREY),
     ("mobile", "#c03b83"), ("water|sea|lake|ocean|river", "#2b7bba"), ("harbo", "#08306b"), ("ferry|port$", "#3f5aa8"),
     ("beach|coast|sand|shore", "#f6e27f"), ("forest|wood", "#1b6e2d"), ("chaparral|shrub|wetland", "#8fae5d"),
     ("agri|farm|crop|field|orchard", "#b8d16b"), ("golf|park$|grass|meadow|pasture", "#7fd37f"),

@@ -28,7 +28,7 @@ def demo_report(
     tables, charts = [], []
     if mapped is not None:
         order = [k for k in mapped.areas.argsort()[::-1] if mapped.areas[k] > 0]
-        rows = [[mapped.classes[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
+        rows = [[mapped.names[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
         note = (
             "By another model, ucmerced, whose 21 classes are those of towns in the USA: it calls every tile one of "
             "them, also what it has never seen, so that verges and scrub may be called river. The accuracy above is "

@@ -101,8 +101,16 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
         "columns": grid.columns,
         "image": picture(image, MAP_SIDE),
         "legend": [
-            {"class": name, "colour": colour, "share": round(float(area) / total, 6), "area": round(float(area), 2)}
-            for name, colour, area in zip(done.classes, colours.class_colours(done.classes), done.areas, strict=True)
+            {
+                "class": label,
+                "name": name,
+                "colour": colour,
+                "share": round(float(a) / total, 6),
+                "area": round(float(a), 2),
+            }
+            for label, name, colour, a in zip(
+                done.classes, done.names, colours.class_colours(done.classes), done.areas, strict=True
+            )
         ],
         "cells": found.classes.ravel().tolist(),
         "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in found.probability.ravel()],

@@ -130,7 +130,7 @@ function show_map(found) {
   function choose(i) {
     chosen = i;
     const number = found.cells[i];
-    answer.textContent = number < 0 ? "no data" : `${found.legend[number].class}: ${percent(found.probabilities[i])}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
+    answer.textContent = number < 0 ? "no data" : `${found.legend[number].name}: ${percent(found.probabilities[i])}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
     draw();
   }
   function at(event) {
@@ -169,7 +169,7 @@ function show_map(found) {
     ...found.notes.map((note) => element("p", { class: "note", role: "note", text: note })),
     element("label", {}, "Opacity ", opacity),
     element("ul", { class: "legend" }, ...present.map((entry) => { const swatch = element("i", { "aria-hidden": "true" }); swatch.style.background = entry.colour;
-      return element("li", {}, swatch, element("span", { text: `${entry.class}: ${percent(entry.share)}` })); })),
+      return element("li", {}, swatch, element("span", { text: `${entry.name}: ${percent(entry.share)}` })); })),
     element("h2", { text: "Download" }), element("ul", {}, ...links)));
   draw();
 }

@@ -1,0 +1,81 @@
+"""Layers of polygons as a GeoPackage, each with its style where QGIS looks for it."""
+
+from __future__ import annotations
+
+import sqlite3
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mgcap.geo.cells import Place
+from mgcap.geo.styles import Style
+from mgcap.typing import Array
+
+#: Of the format: GDAL and QGIS of 2017 know it, and 1.4, the default of newer ones, makes GDAL 3.6 warn.
+VERSION = "1.2"
+
+
+class Layer(NamedTuple):
+    """A layer of polygons."""
+
+    name: str
+    tables: Iterable[tuple[Array, dict[str, Array]]]  #: polygons in the raster's coordinates, with their columns
+    style: Style
+
+
+def write_geopackage(path: Path, layers: Sequence[Layer], place: Place) -> None:
+    """Write layers; the same ones give the same bytes."""
+    import pyogrio
+    import shapely
+
+    stamp = place.changed.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
+    inner = path.with_name(path.name + ".gpkg")  # GDAL goes by the name
+    try:
+        warnings.filterwarnings("ignore", "'crs' was not provided", UserWarning)
+        for position, layer in enumerate(layers):
+            for number, (shapes, columns) in enumerate(layer.tables):
+                pyogrio.raw.write(
+                    inner,
+                    shapely.to_wkb(shapes),
+                    list(columns.values()),
+                    list(columns),
+                    layer=layer.name,
+                    driver="GPKG",
+                    geometry_type="Polygon",
+                    crs=place.crs.to_wkt() if place.crs is not None else None,
+                    append=number > 0,
+                    dataset_options={} if position or number else {"VERSION": VERSION},
+                )
+        _add_styles(inner, layers, stamp)
+        inner.replace(path)
+    finally:
+        inner.unlink(missing_ok=True)
+        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+
+
+def _add_styles(path: Path, layers: Sequence[Layer], stamp: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "CREATE TABLE layer_styles (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, f_table_catalog TEXT(256), "
+            "f_table_schema TEXT(256), f_table_name TEXT(256), f_geometry_column TEXT(256), styleName TEXT(30), "
+            "styleQML TEXT, styleSLD TEXT, useAsDefault BOOLEAN, description TEXT, owner TEXT(30), ui TEXT(30), "
+            "update_time DATETIME DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ','now')))"
+        )
+        database.execute(
+            "INSERT INTO gpkg_contents (table_name, data_type, identifier, last_change, srs_id) "
+            "VALUES ('layer_styles', 'attributes', 'layer_styles', ?, 0)",
+            (stamp,),
+        )
+        values: list[tuple[Any, ...]] = [
+            (layer.name, layer.style.title, layer.style.qml, layer.style.sld, layer.style.title, stamp)
+            for layer in layers
+        ]
+        database.executemany(
+            "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, f_geometry_column, styleName, "
+            "styleQML, styleSLD, useAsDefault, description, owner, update_time) "
+            "VALUES ('', '', ?, 'geom', ?, ?, ?, 1, ?, '', ?)",
+            values,
+        )
+    database.close()
