@@ -59,7 +59,7 @@ def test_a_new_pooling_rule_is_one_entry(
     assert np.allclose(SceneClassifier.load(tmp_path / "least.mgcap").predict_proba(some), expected, atol=1e-4)
     assert np.allclose(classifier.explain(some[0]).probabilities, expected[0], atol=1e-4)
     tiles = classify(classifier.model_, classifier.engine_, image_batches(some, 2, lambda i, e: None))
-    assert np.allclose([found for _, found, _ in tiles], expected, atol=1e-4)
+    assert np.allclose([found for _, found, *_ in tiles], expected, atol=1e-4)
     done = map_raster(classifier, tmp_path / "least.mgcap", write_raster(picture), tmp_path / "map.gpkg")
     assert done is not None and (tmp_path / "map.gpkg").exists()
     export_model(classifier, "pt2", tmp_path / "least.pt2", 64)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mgcap.cli import completion as c
+from mgcap.cli import options as o
 from mgcap.cli import rasters as r
 from mgcap.cli.console import bars, data, guarded, show_table
-from mgcap.cli.options import command_line
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    from mgcap.geo.shift import Shift
 
 #: What ``--format`` takes.
 FORMATS = ("gpkg", "geojson", "parquet")
@@ -45,6 +48,15 @@ def make_map(
     sieve: Annotated[
         int, typer.Option(help="Merge patches of fewer cells than this into their largest neighbour, as 3.", min=0)
     ] = 0,
+    unknown: Annotated[
+        float | None,
+        typer.Option(
+            help="A cell is unknown where it is farther from the training images, or the model less confident, than on "
+            "this share of held-out training images; 0: off; default: 0.01, if the model knows.",
+            min=0,
+            max=0.99,
+        ),
+    ] = None,
     dissolve: Annotated[
         bool, typer.Option("--dissolve", help="Write cells that touch and show the same as one polygon too.")
     ] = False,
@@ -96,7 +108,14 @@ def make_map(
     if reference is not None:
         check_reference(reference, field, list(map(str, classifier.classes_)), names, design)
 
-    values = {**options.values(), "exact": exact, "overlap": overlap, "index": index, "dissolve": dissolve}
+    values = {
+        **options.values(),
+        "exact": exact,
+        "overlap": overlap,
+        "index": index,
+        "dissolve": dissolve,
+        "unknown": unknown,
+    }
     with options.workers() as workers:
 
         def work(number: int) -> None:
@@ -110,13 +129,23 @@ def make_map(
             bars.say(f"{Path(file).name}: {cut}; {cells} cells with data")
             for path in done.files:
                 data.print(str(path), markup=False)
+            if done.shift is not None:
+                show_shift(done.shift)
             if reference is not None:
-                found = assess(target, reference, field, names, design=design, command=command_line())
+                found = assess(target, reference, field, names, design=design, command=o.command_line())
                 for path in found.files:
                     data.print(str(path), markup=False)
                 show_assessment(found.summary)
 
         r.each(files, work, "mapped")
+
+
+def show_shift(shift: Shift) -> None:
+    """Print which share of a scene is like the training data, and which cells to label first."""
+    data.print(f"\n{shift.sentence}", markup=False)
+    if shift.typical:
+        data.print("label first, as each stands for many cells that are unknown:", markup=False)
+        show_table(Shift.columns, [cell.texts() for cell in shift.typical])
 
 
 def show_assessment(summary: dict[str, Any]) -> None:

@@ -83,12 +83,20 @@ def polygon_tables(
                 "probability": shown_probability(p, chosen).astype(np.float64).round(4),
                 "top3": np.array(top, object),
                 "colour": colours[chosen],
+                **_distances(found, rows, columns),
                 "canonical_angle": found.angles[rows, columns].astype(np.float64).round(1),
                 place.unit: rounded_areas(cell_areas(grid, place, some)),
                 "row": rows.astype(np.int32),
                 "column": columns.astype(np.int32),
             },
         )
+
+
+def _distances(found: ClassMap, rows: Array, columns: Array) -> dict[str, Array]:
+    """How far cells are from the training images, if that is known."""
+    if found.distance is None:
+        return {}
+    return {"distance": found.distance[rows, columns].astype(np.float64).round(4)}
 
 
 def shown_probability(probabilities: Array, chosen: Array) -> Array:

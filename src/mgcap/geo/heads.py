@@ -13,6 +13,8 @@ from mgcap.geo.plan import Plan
 from mgcap.geo.votes import ClassMap, classes_of
 from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.projection import projection_for
+from mgcap.inference.sample import TrainingSample, reduce_rows
+from mgcap.inference.unknown import NOTHING, Limits
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -35,7 +37,14 @@ def coarser(index: Index, cells: int) -> Plan:
     return plan.model_copy(update={"cell": (times * width, times * height), "cells_in_tile": cells})
 
 
-def classify_index(model: MGCAP, index: Index, plan: Plan, sieve: int = 0) -> ClassMap:
+def classify_index(
+    model: MGCAP,
+    index: Index,
+    plan: Plan,
+    sieve: int = 0,
+    sample: TrainingSample | None = None,
+    limits: Limits | None = None,
+) -> ClassMap:
     """What each cell shows; those of a coarser map have the mean probabilities of the cells of the index.
 
     Args:
@@ -43,6 +52,8 @@ def classify_index(model: MGCAP, index: Index, plan: Plan, sieve: int = 0) -> Cl
         index: Whole.
         plan: Of :func:`coarser`.
         sieve: Patches of fewer cells take the class of their largest neighbour.
+        sample: Of what the model was trained on, to say how far each cell is from it.
+        limits: Where the unknown begins; nothing is unknown without.
 
     Raises:
         RasterError: If the model has other descriptors.
@@ -52,21 +63,26 @@ def classify_index(model: MGCAP, index: Index, plan: Plan, sieve: int = 0) -> Cl
     weight, bias = projection_for(model).fold(model.head)
     shape = index.plan.grid.rows, index.plan.grid.columns
     probabilities = np.full((*shape, len(bias)), np.nan, np.float32)
-    angles = np.full(shape, np.nan, np.float32)
+    angles, distance = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
     of_rotation = np.array(index.about.angles, np.float32)
     for place, cells in index.blocks():
-        logits = torch.from_numpy(cells.vectors).float() @ weight.T.float() + bias.float()
+        vectors = torch.from_numpy(cells.vectors).float()
+        logits = vectors @ weight.T.float() + bias.float()
         known = cells.valid > 0
+        if sample is not None:
+            far = sample.distance(reduce_rows(model, vectors.flatten(0, 1))).reshape(known.shape).numpy()
+            distance[place] = np.where(known, far, np.nan)
         probabilities[place] = np.where(known[..., None], logits.softmax(-1).numpy(), np.nan)
         angles[place] = np.where(known, of_rotation[cells.rotations.clip(max=len(of_rotation) - 1)], np.nan)
     times = index.plan.cells_in_tile // plan.cells_in_tile
     if times > 1:
-        probabilities, angles = _merged(probabilities, angles, times)
-    return ClassMap(probabilities, classes_of(probabilities, sieve), angles)
+        probabilities, angles, distance = _merged(probabilities, angles, distance, times)
+    far_away, limits = None if sample is None else distance, limits or NOTHING
+    return ClassMap(probabilities, classes_of(probabilities, sieve, limits, far_away), angles, far_away, limits)
 
 
-def _merged(probabilities: Array, angles: Array, times: int) -> tuple[Array, Array]:
-    """The mean probabilities of squares of cells, and the angle of the cell that is most confident."""
+def _merged(probabilities: Array, angles: Array, distance: Array, times: int) -> tuple[Array, Array, Array]:
+    """The mean probabilities and distances of squares of cells, and the angle of the cell that is most confident."""
     rows, columns, count = probabilities.shape
     border = ((0, -rows % times), (0, -columns % times))
     padded = np.pad(probabilities, (*border, (0, 0)), constant_values=np.nan)
@@ -77,6 +93,13 @@ def _merged(probabilities: Array, angles: Array, times: int) -> tuple[Array, Arr
         mean = np.nansum(squares, 2) / known.sum(-1, keepdims=True)
     mean[known.mean(-1) < 0.5] = np.nan
     surest = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
-    own = np.pad(angles, border, constant_values=np.nan)
-    own = own.reshape(high, times, wide, times).swapaxes(1, 2).reshape(high, wide, -1)
-    return mean, np.take_along_axis(own, surest[..., None], -1)[..., 0]
+    own, far = (
+        np.pad(values, border, constant_values=np.nan)
+        .reshape(high, times, wide, times)
+        .swapaxes(1, 2)
+        .reshape(high, wide, -1)
+        for values in (angles, distance)
+    )
+    with np.errstate(invalid="ignore"):
+        mean_distance = np.where(known, far, 0).sum(-1) / known.sum(-1)
+    return mean, np.take_along_axis(own, surest[..., None], -1)[..., 0], mean_distance

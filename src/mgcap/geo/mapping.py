@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mgcap.errors import RasterError
+from mgcap.errors import MgcapError, RasterError
 from mgcap.geo.cells import Place
 from mgcap.geo.heads import classify_index, coarser
 from mgcap.geo.index import find_index
@@ -21,10 +21,12 @@ from mgcap.geo.indexing import fill_index, plan_work, say_guesses
 from mgcap.geo.opening import is_virtual, open_raster
 from mgcap.geo.plan import MapOptions, Plan, same_work
 from mgcap.geo.polygons import check_target
+from mgcap.geo.shift import Shift, find_shift, write_shift
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.geo.work import Workers, compute_here
 from mgcap.geo.writing import write_map
+from mgcap.inference.unknown import ALPHA, NOTHING, UNKNOWN, Limits
 from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_json
 from mgcap.runtime import Progress, silent
@@ -44,6 +46,7 @@ class Mapped:
         classes: Labels of the classes.
         areas: Of each class, in square metres (or units of the raster).
         files: What was written.
+        shift: How the raster differs from the training images, if the model knows.
     """
 
     plan: Plan
@@ -51,6 +54,7 @@ class Mapped:
     classes: tuple[str, ...]
     areas: Array
     files: list[Path] = field(default_factory=list)
+    shift: Shift | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -66,6 +70,7 @@ def map_raster(
     *,
     workers: Workers | None = None,
     sieve: int = 0,
+    unknown: float | None = None,
     progress: Progress = silent,
     **options: Any,
 ) -> Mapped:
@@ -78,6 +83,8 @@ def map_raster(
         out: A ``.gpkg``, ``.geojson`` or ``.parquet`` file; the other files stand beside it under the same name.
         workers: Compute the chunks; this process by default.
         sieve: Patches of fewer cells take the class of their largest neighbour.
+        unknown: A cell is unknown where it is farther from the training images, or the model less confident, than on
+            this share of those that were held out; 0: off. By default 0.01, if the model knows.
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
@@ -86,28 +93,46 @@ def map_raster(
         raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
     workers = workers or compute_here(classifier)
     chosen, classes = MapOptions(**options), tuple(str(name) for name in classifier.classes_)
+    limits = _limits(classifier, unknown, progress)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen, of_tiles=chosen.exact or chosen.overlap > 0)
         changed = datetime.datetime.fromtimestamp(planned.plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)
+    index = None
     if planned.about is None:
         plan = planned.plan
-        found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve)
+        found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
         index = find_index(
             chosen.index or out.with_name(f"{Path(raster).stem}.zarr"), planned, chosen.index is not None
         )
         fill_index(index, planned, workers, progress)
         plan = coarser(index, chosen.cells).model_copy(update={"raster": planned.plan.raster})
-        found = classify_index(classifier.model_, index, plan, sieve)
+        found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
     if not found.has_data.any():
         shutil.rmtree(_parts(out), ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
+    if limits != NOTHING:
+        classes = (*classes, UNKNOWN)
     with progress("Writing the map", None):
         areas, files = write_map(out, plan, found, place, classes, dissolve=chosen.dissolve)
+        shift = None if limits == NOTHING else find_shift(classifier, found, plan, place, index)
+        if shift is not None and shift.typical:
+            files += write_shift(out, shift, plan, place, classifier)
     shutil.rmtree(_parts(out), ignore_errors=True)
-    return Mapped(plan, found, classes, areas, files)
+    return Mapped(plan, found, classes, areas, files, shift)
+
+
+def _limits(classifier: SceneClassifier, unknown: float | None, progress: Progress) -> Limits:
+    """Where the unknown begins; by default nowhere if the model cannot say."""
+    try:
+        return classifier.limits(ALPHA if unknown is None else unknown)
+    except MgcapError as error:
+        if unknown is not None:
+            raise
+        progress.say(f"nothing will be called unknown: {error}")
+        return NOTHING
 
 
 def compute_chunks(
@@ -169,5 +194,5 @@ def _is_whole(path: Path, plan: Plan, chunk: int, classes: int) -> bool:
     except Exception:  # a damaged file fails in too many ways to name
         return False
     return answers is not None and [(own.shape, own.dtype) for own in answers] == [
-        (shape, np.dtype(np.float32)) for shape in ((tiles, classes), (tiles,), (tiles, k, k))
+        (shape, np.dtype(np.float32)) for shape in ((tiles, classes), (tiles,), (tiles, k, k), (tiles,))
     ]

@@ -58,6 +58,13 @@ def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Pla
     _write_cog(path, values, grid, place, float("nan"), ["probability", *names], {}, None)
 
 
+def write_distance_raster(path: Path, found: ClassMap, grid: Grid, place: Place) -> None:
+    """How far each cell is from what the model was trained on; the tag LIMIT says where the unknown begins."""
+    assert found.distance is not None
+    tags = {"LIMIT": f"{found.limits.distance:.6g}"}
+    _write_cog(path, found.distance[None].astype(np.float32), grid, place, float("nan"), ["distance"], tags, None)
+
+
 def _write_cog(
     path: Path,
     values: Array,

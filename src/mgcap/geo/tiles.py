@@ -14,6 +14,7 @@ from mgcap.geo.plan import Plan
 from mgcap.geo.raster import read_window
 from mgcap.inference.forward import answer, walk
 from mgcap.inference.pipeline import images_together, prefetch, stream_features
+from mgcap.inference.sample import TrainingSample, reduce_rows
 from mgcap.threads import one_thread
 from mgcap.typing import Array
 
@@ -23,26 +24,35 @@ if TYPE_CHECKING:
 
 
 class Answers(NamedTuple):
-    """What a chunk of n tiles shows; tiles with too little data have probabilities of NaN."""
+    """What a chunk of n tiles shows; tiles with too little data have probabilities and distances of NaN."""
 
     probabilities: Array  #: [n, K] float32
     angles: Array  #: [n] float32, degrees
     valid: Array  #: [n, k, k] float32: the part of each cell that has data
+    distances: Array  #: [n] float32: from what the model was trained on; NaN if it does not know
 
 
 @torch.inference_mode()
 def classify(
-    model: MGCAP, engine: Engine | None, batches: Iterator[tuple[list[int], Tensor]]
-) -> Iterator[tuple[int, Array, float]]:
-    """Number, probabilities ``[K]`` and canonical angle of each image; one pass for both."""
+    model: MGCAP,
+    engine: Engine | None,
+    batches: Iterator[tuple[list[int], Tensor]],
+    sample: TrainingSample | None = None,
+) -> Iterator[tuple[int, Array, float, float]]:
+    """Number, probabilities ``[K]``, canonical angle and distance of each image; one pass for all."""
     for index, seen in walk(model, stream_features(model, batches, engine), winners=True):
         found = answer(model, seen)
         assert found.votes is not None
         angle = model.config.angles[int(found.votes[0].sum(0).argmax())]
-        yield index, found.probabilities[0].float().cpu().numpy(), angle
+        far = float("nan")
+        if sample is not None:
+            far = float(sample.distance(reduce_rows(model, found.descriptors.float().cpu()))[0])
+        yield index, found.probabilities[0].float().cpu().numpy(), angle, far
 
 
-def answer_chunk(model: MGCAP, engine: Engine | None, plan: Plan, chunk: int) -> Answers:
+def answer_chunk(
+    model: MGCAP, engine: Engine | None, plan: Plan, chunk: int, sample: TrainingSample | None = None
+) -> Answers:
     """Read and classify the tiles of a chunk. The same chunk gives the same numbers on one thread or many."""
     tiles = plan.tiles(chunk)
     k = plan.cells_in_tile
@@ -50,6 +60,7 @@ def answer_chunk(model: MGCAP, engine: Engine | None, plan: Plan, chunk: int) ->
         np.full((len(tiles), model.config.num_classes), np.nan, np.float32),
         np.zeros(len(tiles), np.float32),
         np.zeros((len(tiles), k, k), np.float32),
+        np.full(len(tiles), np.nan, np.float32),
     )
     together = images_together(model.config.rotations, model.mean.device.type)
 
@@ -72,8 +83,8 @@ def answer_chunk(model: MGCAP, engine: Engine | None, plan: Plan, chunk: int) ->
             yield indices, torch.stack(images)
 
     with one_thread():
-        for number, probabilities, angle in classify(model, engine, prefetch(batches())):
-            answers.probabilities[number], answers.angles[number] = probabilities, angle
+        for number, *found in classify(model, engine, prefetch(batches()), sample):
+            answers.probabilities[number], answers.angles[number], answers.distances[number] = found
     return answers
 
 

@@ -36,7 +36,7 @@ def compute_part(classifier: SceneClassifier, plan: Plan, number: int) -> Part:
     """Compute a part of a plan."""
     if isinstance(plan, IndexPlan):
         return describe_cells(classifier.model_, classifier.engine_, plan, number)
-    return answer_chunk(classifier.model_, classifier.engine_, plan, number)
+    return answer_chunk(classifier.model_, classifier.engine_, plan, number, classifier.sample_)
 
 
 def compute_here(classifier: SceneClassifier) -> Workers:

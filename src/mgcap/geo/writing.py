@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mgcap.geo.cells import Place
-from mgcap.geo.pictures import class_areas, write_areas, write_class_raster, write_probability_raster, write_quick_look
+from mgcap.geo.pictures import (
+    class_areas,
+    write_areas,
+    write_class_raster,
+    write_distance_raster,
+    write_probability_raster,
+    write_quick_look,
+)
 from mgcap.geo.plan import Plan
 from mgcap.geo.polygons import write_polygons
 from mgcap.geo.votes import ClassMap
@@ -25,4 +32,8 @@ def write_map(
     write_probability_raster(names[".probability.tif"], found, grid, place, classes)
     write_quick_look(names[".png"], plan, found, classes, areas)
     write_areas(names[".csv"], classes, areas, cells, place.unit)
-    return areas, [out, *names.values(), *polygons[1:]]
+    more = polygons[1:]
+    if found.distance is not None:
+        more.append(out.with_suffix(".distance.tif"))
+        write_distance_raster(more[-1], found, grid, place)
+    return areas, [out, *names.values(), *more]

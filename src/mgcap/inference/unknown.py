@@ -10,6 +10,8 @@ from mgcap.typing import Array
 
 #: What is said of images and cells that a model does not know.
 UNKNOWN = "unknown"
+#: Share of held-out training images beyond each limit of a map, unless another is asked for.
+ALPHA = 0.01
 
 
 class Limits(NamedTuple):
@@ -26,3 +28,7 @@ class Limits(NamedTuple):
         """Which of ``[n, K]`` are unknown: far from the training images, or of too low a probability."""
         found: Array = self.far(distances, len(probabilities)) | (probabilities.max(-1) < self.confidence)
         return found
+
+
+#: Nothing is unknown.
+NOTHING = Limits()

@@ -37,13 +37,13 @@ class MapJob:
             folder.mkdir()
 
     def _in_turn(self, plan: Any, chunks: Iterable[int]) -> Iterator[Any]:
-        from mgcap.geo.tiles import answer_chunk
+        from mgcap.geo.work import compute_part
 
         own = self.service.models[self.model]
         for chunk in chunks:
             if self.gone.is_set():
                 raise ConnectionAbortedError
-            yield chunk, self.service.compute.run(partial(answer_chunk, own.model_, own.engine_, plan, chunk)).result()
+            yield chunk, self.service.compute.run(partial(compute_part, own, plan, chunk)).result()
 
     def run(self, raster: Path) -> dict[str, Any]:
         """Make the map, on a thread of its own."""
