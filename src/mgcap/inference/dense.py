@@ -117,7 +117,7 @@ class _Canvas:
             (place // self.stride + begin, slice(begin, end))
             for place in corner
             for begin in [border if place else 0]
-            for end in [side if place + self.pieces[0] >= self.frame else side - border]
+            for end in [side if place + self.pieces[0] >= self.frame else self.pieces[0] // self.stride - border]
         )
         part = piece[down, across]
         self.features[quarter, y : y + part.shape[0], x : x + part.shape[1], :-1] = part
