@@ -3,7 +3,7 @@
 python benchmarks/search_rotation.py kitsap.tif kitsap.zarr --csv benchmarks/results/search-rotation.csv
 
 Tiles around random cells are cut upright, and once more rotated by 37 degrees with their real surroundings. Both are
-searched for. A hit is the same if the middles of the tiles are at most half a tile apart. Where the model is sure of the
+searched for. A hit is the same if the middles of tiles are at most half a tile apart. Where the model is sure of the
 class of the cell (p > 0.9), the share of the next 20 hits of that class is counted, too.
 """
 

@@ -89,12 +89,7 @@ def _build(faiss: Any, units: Units, count: int, progress: Progress) -> Any:
     lists = max(1, math.isqrt(count))
     every = max(1, count // (TRAINING * lists))
     sample = np.concatenate([vectors[::every] for _, vectors in units()])
-    length = sample.shape[1]
-    made = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatIP(length), length, lists, faiss.ScalarQuantizer.QT_8bit, faiss.METRIC_INNER_PRODUCT
-    )
-    made.own_fields = True
-    made.quantizer.this.disown()
+    made = faiss.index_factory(sample.shape[1], f"IVF{lists},SQ8", faiss.METRIC_INNER_PRODUCT)
     with progress("Grouping cells", None):
         made.train(sample)
     for cells, vectors in units():

@@ -43,7 +43,8 @@ def _transform(index: Index) -> Any:
     from rasterio.transform import Affine
 
     width, height = index.plan.cell
-    return Affine(*index.about.transform) * Affine.scale(1 / width, 1 / height)
+    a, b, c, d, e, f = index.about.transform
+    return Affine(a / width, b / height, c, d / width, e / height, f)
 
 
 def coordinates_of(index: Index, rows: Array, columns: Array) -> Array:
@@ -83,7 +84,7 @@ def located(indexes: Sequence[Index], at: tuple[float, float], crs: str | None) 
         raise RasterError("the rasters have several coordinate systems; say by `crs` which one `at` is in")
     for number, index in enumerate(indexes):
         x, y = at if crs is None else _moved(index, at, crs)
-        column, row = (math.floor(own) if math.isfinite(own) else -1 for own in ~_cells(index) * (x, y))
+        column, row = _cell(index, x, y)
         if 0 <= row < index.plan.grid.rows and 0 <= column < index.plan.grid.columns:
             return number, row, column
     names = indexes[0].name if len(indexes) == 1 else f"any of the {len(indexes)} indexes"
@@ -91,14 +92,15 @@ def located(indexes: Sequence[Index], at: tuple[float, float], crs: str | None) 
     raise RasterError(f"{at[0]:.10g},{at[1]:.10g} does not lie in {names}{hint}")
 
 
-def _cells(index: Index) -> Any:
-    """From cells to coordinates."""
-    from rasterio.transform import Affine
-
-    found = Affine(*index.about.transform)
-    if not found.determinant or not all(map(math.isfinite, found[:6])):
-        raise RasterError(f"{index.name} does not say where its cells lie")
-    return found
+def _cell(index: Index, x: float, y: float) -> tuple[int, int]:
+    """Column and row of the cell at a place, which may lie beyond the index."""
+    a, b, c, d, e, f = index.about.transform
+    try:
+        found = np.linalg.solve([[a, b], [d, e]], [x - c, y - f])
+    except np.linalg.LinAlgError:
+        raise RasterError(f"{index.name} does not say where its cells lie") from None
+    column, row = (math.floor(own) if math.isfinite(own) else -1 for own in found)
+    return column, row
 
 
 def _moved(index: Index, at: tuple[float, float], crs: str) -> tuple[float, float]:
