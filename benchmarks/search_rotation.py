@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from mgcap.classifier import SceneClassifier
-from mgcap.geo import search as searching
 from mgcap.geo.heads import classify_index
-from mgcap.geo.nearest import Gallery
+from mgcap.geo.nearest import Gallery, Near
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import read_window
+from mgcap.geo.search import views_of
 from mgcap.persistence.files import write_rows
 from mgcap.typing import Array
 from mgcap.views import sample_frames
@@ -29,7 +29,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("raster", type=Path)
 parser.add_argument("index", type=Path)
 parser.add_argument("--angle", type=float, default=37.0)
-parser.add_argument("--cells", type=int, default=48)
+parser.add_argument("--cells", type=int, default=32)
 parser.add_argument("--csv", type=Path)
 args = parser.parse_args()
 
@@ -55,7 +55,7 @@ def cut(row: int, column: int, angle: float) -> Array:
             dataset, plan.look, x - 3 * tile // 4, y - 3 * tile // 4, 3 * tile // 2, 3 * tile // 2, (3 * tile // 2,) * 2
         )[0]
     frames = sample_frames(torch.from_numpy(wide).permute(2, 0, 1)[None], [angle], plan.shape[0], 2 / 3)
-    return (255 * frames[0, 0].permute(1, 2, 0).clamp(0, 1)).round().byte().numpy()
+    return (255 * frames[0, 0].permute(1, 2, 0).clamp(0, 1)).round().numpy() / 255
 
 
 def gallery(likeness: str) -> Gallery:
@@ -66,37 +66,36 @@ def gallery(likeness: str) -> Gallery:
     return made
 
 
-def near(hits: list[searching.Hit], place: tuple[int, int]) -> bool:
+def near(hits: list[Near], place: tuple[int, int]) -> bool:
     return any(max(abs(hit.row - place[0]), abs(hit.column - place[1])) <= half for hit in hits)
 
 
-def overlap(one: list[searching.Hit], other: list[searching.Hit], count: int) -> float:
+def overlap(one: list[Near], other: list[Near], count: int) -> float:
     return float(np.mean([near(other[:count], (hit.row, hit.column)) for hit in one[:count]]))
 
 
-images = {angle: [cut(*cell, angle) for cell in cells] for angle in (0.0, args.angle)}
+views = {angle: [views_of(classifier, cut(*cell, angle)) for cell in cells] for angle in (0.0, args.angle)}
 rows = []
 for likeness in ("cosine", "centred"):
-    for step in (90.0, 45.0, 15.0):
-        searching.STEP = step
-        own = gallery(likeness)
-        upright, rotated = (
-            [searching.search(own, like=image, classifier=classifier, top=TOP).hits for image in images[angle]]
-            for angle in (0.0, args.angle)
-        )
+    own = gallery(likeness)
+    for count in (1, 2, 6):
+        step = len(views[0.0][0]) // count
+        upright, rotated = ([own.best(v[::step], TOP) for v in views[angle]] for angle in (0.0, args.angle))
+        pairs = list(zip(cells, rotated, strict=True))
         same = [
             np.mean([shown.classes[hit.row, hit.column] == shown.classes[cell] for hit in hits[1:21]])
-            for cell, hits in zip(cells, rotated, strict=True)
+            for cell, hits in pairs
             if shown.probability[cell] > 0.9
         ]
+        both = list(zip(upright, rotated, strict=True))
         rows.append(
             {
-                "likeness": likeness, "views": round(90 / step),
-                "place_first": f"{np.mean([near(h[:1], c) for h, c in zip(rotated, cells, strict=True)]):.2f}",
-                "place_in_10": f"{np.mean([near(h[:10], c) for h, c in zip(rotated, cells, strict=True)]):.2f}",
-                "same_of_10": f"{np.mean([overlap(a, b, 10) for a, b in zip(upright, rotated, strict=True)]):.3f}",
-                "same_of_50": f"{np.mean([overlap(a, b, 50) for a, b in zip(upright, rotated, strict=True)]):.3f}",
-                "class_of_20": f"{np.mean(same):.3f}", "sure_cells": len(same),
+                "likeness": likeness, "views": count,
+                "place_first": f"{np.mean([near(hits[:1], cell) for cell, hits in pairs]):.2f}",
+                "place_in_10": f"{np.mean([near(hits[:10], cell) for cell, hits in pairs]):.2f}",
+                "same_of_10": f"{np.mean([overlap(a, b, 10) for a, b in both]):.3f}",
+                "same_of_50": f"{np.mean([overlap(a, b, 50) for a, b in both]):.3f}",
+                "class_of_20": f"{np.mean(same):.3f}", "cells": len(cells), "sure_cells": len(same),
             }
         )  # fmt: skip
         print(rows[-1], flush=True)

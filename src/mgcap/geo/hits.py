@@ -87,13 +87,14 @@ def write_hits(path: Path, found: Found) -> None:
 
 def _outlines(found: Found) -> tuple[str | None, Array]:
     """The coordinate system of the hits, and the corners ``[n, 4, 2]`` of their tiles."""
-    indexes = {index.name: index for index in found.indexes}
     several = len({index.about.crs for index in found.indexes}) > 1
     corners = np.zeros((len(found.hits), 4, 2))
-    for number, hit in enumerate(found.hits):
-        index = indexes[hit.index]
-        own = outlines_of(index, np.array([hit.row]), np.array([hit.column]))
-        corners[number] = np.stack(in_degrees(crs_of(index), own), -1)[0] if several else own[0]
+    for index in found.indexes:
+        own = [number for number, hit in enumerate(found.hits) if hit.index == index.name]
+        cells = np.array([(found.hits[number].row, found.hits[number].column) for number in own], int).reshape(-1, 2)
+        corners[own] = outlines_of(index, *cells.T)
+        if several and own:
+            corners[own] = np.stack(in_degrees(crs_of(index), corners[own]), -1)
     if several:
         return "EPSG:4326", corners
     crs = crs_of(found.indexes[0])

@@ -80,6 +80,7 @@ class Gallery:
         if not names:
             raise RasterError("give at least one index to search")
         indexes = [name if isinstance(name, Index) else open_index(name) for name in names]
+        indexes = list({index.name: index for index in indexes}.values())
         first = indexes[0]
         for other in indexes[1:]:
             for what in ("descriptor", "projection"):

@@ -16,12 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mgcap.data.decoding import decode_image
+from mgcap.data.images import to_floats
 from mgcap.data.limits import MIN_SIDE
+from mgcap.data.pixels import rgb_of
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError, RasterError
 from mgcap.geo.index import Index
 from mgcap.geo.nearest import Gallery, Near, missing_blocks
-from mgcap.geo.sources import angle_of, coordinates_of, cut_tile, located
+from mgcap.geo.sources import angles_of, coordinates_of, cut_tile, located
 from mgcap.inference.descriptors import stream_answers
 from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.projection import projection_for
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The most degrees between two views of an image.
 STEP = 15.0
+#: The largest side of such a view: it is looked at in a few hundred pixels.
+LARGEST = 512
 #: The most hits that may be asked for.
 MOST_HITS = 100_000
 
@@ -134,7 +139,7 @@ def search(
         if classifier is not None and image is None:
             progress.say(f"the raster of {index.name} is not there, so the place is searched for without rotations")
     if classifier is not None and image is not None:
-        queries = torch.cat((queries, _views(classifier, image)))
+        queries = torch.cat((queries, views_of(classifier, image)))
     found = gallery.best(queries, top, thin)
     return Found(_hits(gallery.indexes, found), gallery.indexes, image, title)
 
@@ -154,7 +159,7 @@ def check_descriptor(index: Index, classifier: SceneClassifier) -> None:
 
 def _square(like: Item, index: Index, progress: Progress) -> Array:
     """The middle of an image, ``[side, side, 3]`` in [0, 1]."""
-    pixels = to_tensor(like)
+    pixels = _pixels(like, index)
     high, wide = pixels.shape[-2:]
     side = min(high, wide)
     if side < MIN_SIDE:
@@ -170,14 +175,25 @@ def _square(like: Item, index: Index, progress: Progress) -> Array:
     return image
 
 
-def _views(classifier: SceneClassifier, image: Array) -> Tensor:
+def _pixels(like: Item, index: Index) -> Tensor:
+    """An image ``[3, H, W]``; one that is deeper than bytes is read as the raster was, if that is, too."""
+    black, white = index.plan.black, index.plan.white
+    if not isinstance(like, str | Path) or (black, white) == (0, 255):
+        return to_tensor(like)
+    values = decode_image(like)
+    if values.dtype.kind in "uif" and values.dtype != np.uint8:
+        values = ((values.astype(np.float32) - black) / (white - black)).clip(0, 1)
+    return to_floats(rgb_of(values, like))
+
+
+def views_of(classifier: SceneClassifier, image: Array) -> Tensor:
     """Vectors ``[n, p]`` of an image at angles between those of the model."""
     model = classifier.model_
     between = 360.0 / model.config.rotations
     count = math.ceil(between / STEP)
     angles = [between * number / count for number in range(1, count)]
     pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None].float()
-    side = max(pixels.shape[-2:])
+    side = min(max(pixels.shape[-2:]), LARGEST)
     rotated = sample_frames(pixels, angles, side, 1.0, "mirror")[0].clamp(0, 1) if angles else pixels[:0]
     views = [view.permute(1, 2, 0).numpy() for view in (pixels[0], *rotated)]
     answers = [answer for _, answer in stream_answers(model, classifier.engine_, views, _refuse)]
@@ -200,9 +216,14 @@ def _own(index: Index, row: int, column: int) -> Tensor:
 
 
 def _hits(indexes: Sequence[Index], found: Sequence[Near]) -> list[Hit]:
-    hits = []
-    for rank, (number, row, column, score) in enumerate(found, 1):
-        index = indexes[number]
-        ((x, y),) = coordinates_of(index, np.array([row]), np.array([column]))
-        hits.append(Hit(rank, score, index.name, row, column, angle_of(index, row, column), float(x), float(y)))
-    return hits
+    hits: dict[int, Hit] = {}
+    for number, index in enumerate(indexes):
+        ranks = [rank for rank, near in enumerate(found, 1) if near.number == number]
+        rows, columns = (
+            np.array([getattr(found[rank - 1], name) for rank in ranks], int) for name in ("row", "column")
+        )
+        angles = angles_of(index, rows, columns)
+        for rank, angle, (x, y) in zip(ranks, angles, coordinates_of(index, rows, columns), strict=True):
+            _, row, column, score = found[rank - 1]
+            hits[rank] = Hit(rank, score, index.name, row, column, float(angle), float(x), float(y))
+    return [hits[rank] for rank in sorted(hits)]

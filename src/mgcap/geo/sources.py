@@ -60,14 +60,15 @@ def outlines_of(index: Index, rows: Array, columns: Array) -> Array:
     return to_ground(_transform(index), x[:, None] + steps[:, 0] * width, y[:, None] + steps[:, 1] * height)
 
 
-def angle_of(index: Index, row: int, column: int) -> float:
-    """The canonical angle of a cell in degrees."""
-    angles = index.about.angles
+def angles_of(index: Index, rows: Array, columns: Array) -> Array:
+    """The canonical angles of cells in degrees."""
+    known = np.array(index.about.angles, np.float64)
     try:
-        number = int(index.group["rotations"][row, column])  # type: ignore[index, arg-type]
+        numbers = index.group["rotations"].vindex[rows, columns]  # type: ignore[union-attr]
     except Exception as error:  # as for Index.read
         raise RasterError(f"a part of the index {index.name} is damaged; make it again with mgcap index") from error
-    return angles[min(number, len(angles) - 1)]
+    angles: Array = known[np.asarray(numbers).clip(max=len(known) - 1)]
+    return angles
 
 
 def located(indexes: Sequence[Index], at: tuple[float, float], crs: str | None) -> tuple[int, int, int]:
