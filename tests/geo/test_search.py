@@ -13,6 +13,7 @@ import pytest
 import rasterio
 import rasterio.warp
 import shapely
+import tifffile
 import torch
 from PIL import Image
 from rasterio.transform import from_origin
@@ -366,3 +367,14 @@ def test_blocks_that_are_missing_are_said(drawn: Any, rng: np.random.Generator) 
     hits = search([index], at=(5, -5), top=100, thin=False, progress=Listening()).hits
     assert len(hits) == 81 - 4
     assert "lacks 1 of 4 blocks" in told[0]
+
+
+def test_a_deep_image_is_read_as_its_raster_was(
+    classifier: SceneClassifier, indexed: Any, write_raster: Any, picture: Any, tmp_path: Path
+) -> None:
+    deep = picture.astype(np.uint16) * 10 + 100
+    index = indexed(write_raster(deep), scale="100,2650")
+    tifffile.imwrite(tmp_path / "tile.tif", np.moveaxis(deep[:, 48:112, 48:112], 0, -1))
+    found = search([index], like=tmp_path / "tile.tif", classifier=classifier, top=3)
+    assert found.query is not None
+    assert np.allclose(found.query, np.moveaxis(picture[:, 48:112, 48:112], 0, -1) / 255, atol=1e-6)

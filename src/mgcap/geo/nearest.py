@@ -23,6 +23,7 @@ from mgcap.geo.blocks import Axis
 from mgcap.geo.index import Index, open_index
 from mgcap.inference.projection import shipped_projection
 from mgcap.runtime import Progress, silent
+from mgcap.threads import one_thread, side_by_side
 from mgcap.typing import Array
 
 #: With more cells than this together, large indexes are searched approximately.
@@ -142,8 +143,8 @@ class Gallery:
             return approximate.best(wanted.numpy(), count)
         parts = [(np.zeros(0, np.int64), np.zeros(0, np.float32))]
         held = 0
-        for block in self._blocks(number):
-            parts.append((block.cells, self._scores(block, wanted)))
+        for block, scores in self._scored(number, wanted):
+            parts.append((block.cells, scores))
             held += len(block.cells)
             if held > max(HELD, 2 * count):
                 parts = [_first(parts, count)]
@@ -160,6 +161,17 @@ class Gallery:
             self._made[number] = approximate_index(index.name, lambda: self._units(number), size, self.progress)
         return self._made[number]
 
+    def _scored(self, number: int, wanted: Tensor) -> Iterator[tuple[_Block, Array]]:
+        """Blocks with their scores, each on one thread: several would wait for each other on a busy machine."""
+        if self._keeps:
+            blocks = list(self._blocks(number))
+            yield from zip(blocks, side_by_side(lambda block: self._scores(block, wanted), blocks), strict=True)
+            return
+        for block in self._blocks(number):
+            with one_thread():
+                scores = self._scores(block, wanted)
+            yield block, scores
+
     def _scores(self, block: _Block, wanted: Tensor) -> Array:
         step = max(1, TOGETHER // self.length)
         moved = wanted @ self.mean
@@ -174,14 +186,18 @@ class Gallery:
         for block in self._read(number):
             yield block.cells, ((block.vectors.float() + self.mean) / block.lengths[:, None]).numpy()
 
+    @property
+    def _keeps(self) -> bool:
+        """Whether all vectors stay in memory."""
+        return 2 * self.length * self.cells <= KEPT_BYTES
+
     def _blocks(self, number: int) -> Iterator[_Block]:
-        if number in self._kept:
-            yield from self._kept[number]
-        elif 2 * self.length * self.cells > KEPT_BYTES:
+        if not self._keeps:
             yield from self._read(number)
-        else:
+            return
+        if number not in self._kept:
             self._kept[number] = list(self._read(number))
-            yield from self._kept[number]
+        yield from self._kept[number]
 
     def _read(self, number: int) -> Iterator[_Block]:
         """The blocks of an index."""
