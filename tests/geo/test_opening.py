@@ -135,7 +135,7 @@ def test_a_world_file_that_is_not_read_is_mentioned(tmp_path: Path) -> None:
         'METHOD["NTv2"],PARAMETERFILE["Latitude and longitude difference file","/etc/passwd"]',
     ],
 )
-def test_whatnames_a_file_in_a_coordinate_system(said: str) -> None:
+def test_what_names_a_file_in_a_coordinate_system(said: str) -> None:
     assert names_a_file(f'PROJCS["x",{said}]'.lower())
 
 

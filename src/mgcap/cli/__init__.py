@@ -22,6 +22,7 @@ from mgcap.cli import (
     index,
     mapping,
     predict,
+    search,
     serve,
     train,
     weights,
@@ -46,6 +47,7 @@ app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("index")(index.index)
 app.command("map")(mapping.make_map)
+app.command("search")(search.search)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)

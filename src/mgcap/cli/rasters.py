@@ -77,15 +77,8 @@ class RasterOptions:
 
     def classifier(self) -> SceneClassifier:
         """The model."""
-        try:
-            import rasterio  # noqa: F401
-            import zarr  # noqa: F401
-        except ImportError as error:
-            raise DataError("rasters need rasterio, zarr and more: pip install 'mgcap[geo]'") from error
-        from mgcap.classifier import SceneClassifier
-
-        o.run_added(self.add)
-        return SceneClassifier.load(self.model, device=self.device, engine=self.engine, progress=bars)
+        need_geo()
+        return load_model(self.model, self.add, self.device, self.engine)
 
     def workers(self) -> AbstractContextManager[Any]:
         """What computes the parts: None for this process."""
@@ -105,6 +98,23 @@ class RasterOptions:
         if self.allow_vrt:
             bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
         return files
+
+
+def need_geo() -> None:
+    """Say so at once if what rasters need is not installed."""
+    try:
+        import rasterio  # noqa: F401
+        import zarr  # noqa: F401
+    except ImportError as error:
+        raise DataError("rasters need rasterio, zarr and more: pip install 'mgcap[geo]'") from error
+
+
+def load_model(model: Path, add: list[Path] | None, device: str, engine: str) -> SceneClassifier:
+    """A model for rasters."""
+    from mgcap.classifier import SceneClassifier
+
+    o.run_added(add)
+    return SceneClassifier.load(model, device=device, engine=engine, progress=bars)
 
 
 def _bands(text: str | None) -> tuple[int, ...] | None:

@@ -102,9 +102,17 @@ def projection_for(model: MGCAP) -> Projection:
     universal = universal_for(model)
     if universal is None or not universal.given_to(model):
         return Projection()
-    folder = Path(str(resources.files("mgcap.persistence.shipped")))
-    for path in sorted(folder.glob("*.projection")):
-        fingerprint, configuration, projection = _read(path)
+    for fingerprint, configuration, projection in map(_read, _shipped()):
         if (fingerprint, configuration) == (universal.fingerprint, configuration_of(model)):
             return projection
     return Projection()
+
+
+def shipped_projection(fingerprint: str) -> Projection | None:
+    """The shipped projection with a fingerprint; for an empty one that which changes nothing."""
+    known = [Projection(), *(projection for _, _, projection in map(_read, _shipped()))]
+    return next((projection for projection in known if projection.fingerprint == fingerprint), None)
+
+
+def _shipped() -> list[Path]:
+    return sorted(Path(str(resources.files("mgcap.persistence.shipped"))).glob("*.projection"))
