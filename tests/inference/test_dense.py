@@ -55,7 +55,7 @@ def _model(**given: object) -> tuple[MGCAP, Engine]:
             "granularities": (1.0,),
             "field_of_view": 1.0,
             **given,
-        }  # fmt: skip
+        }
     )
     torch.manual_seed(0)
     model = MGCAP(config).eval().requires_grad_(False)

@@ -12,6 +12,7 @@ from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.cli.signature import expanded
 from mgcap.persistence.files import write_rows
+from mgcap.persistence.shipped import DEFAULT_MODEL
 
 app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
 
@@ -101,6 +102,57 @@ def inference(
         _show(rows)
     for name, reason in report["missing"].items():
         words.print(f"{name}: {reason}", markup=False)
+
+
+@app.command("map")
+@guarded
+@expanded
+def bench_maps(
+    raster: Annotated[
+        Path | None, typer.Argument(help="The raster; default: the sample scene of Kitsap County, which is fetched.")
+    ] = None,
+    model: o.Model = DEFAULT_MODEL,
+    cells: Annotated[int, typer.Option(help="Cells along the side of a tile.", min=1, max=16)] = 4,
+    test: Annotated[
+        Path | None,
+        typer.Option(help="A folder of scenes: also train on 80 % of each class, and test the rest put side by side."),
+    ] = None,
+    engine: o.Engine = "auto",
+    device: o.Device = "auto",
+    json_file: o.Json = None,
+) -> None:
+    """Seconds of a map tile by tile and of one by an index, and how far both agree.
+
+    Example: mgcap bench map scene.tif --json -
+    """
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.sample_scene import sample_scene
+
+    classifier = SceneClassifier.load(model, device=device, engine=engine, progress=bars)
+    from mgcap.geo.measured import bench_map
+
+    report = bench_map(classifier, model, raster or sample_scene(bars.say), cells, bars)
+    if test is not None:
+        report["mosaics"] = _mosaics(test, engine, device)
+    o.write_json(json_file, report)
+    if json_file != "-":
+        parts = ("shares", "mosaics")
+        plain = {name: value for name, value in report.items() if name not in parts}
+        for group in (plain, *(report.get(part, {}) for part in parts)):
+            if group:
+                show_table(("what", "figure"), [(name.replace("_", " "), str(value)) for name, value in group.items()])
+
+
+def _mosaics(test: Path, engine: str, device: str) -> dict[str, Any]:
+    from mgcap.classifier import SceneClassifier
+    from mgcap.data.folders import open_folder
+    from mgcap.geo.measured import mosaic_accuracy
+
+    folder = open_folder(test)
+    (split,) = o.make_splits(folder, None, 0.8, 1, 0)
+    training = folder.subset(split.train)
+    trained = SceneClassifier(engine=engine, device=device, progress=bars).fit(training.paths, training.labels)
+    return mosaic_accuracy(trained, folder, split)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -22,9 +22,9 @@ from mgcap.typing import Array
 #: Images along the side of a mosaic.
 ACROSS = 10
 #: How much larger or smaller, brighter or darker an image may be, as logarithms; and the colours of its channels.
-SMALLER, LARGER, LIGHT, COLOUR = math.log(0.8), math.log(1.4), 0.25, 0.05
+SMALLER, LARGER, LIGHT, COLOUR = math.log(0.8), math.log(1.4), 0.25, 0.2
 #: Width of patches for the side of an image; and how many times longer than wide they may be.
-PATCH, LONGER = 0.25, 6.0
+PATCH, LONGER = 0.3, 3.0
 
 #: One of the images ``[3, H, W]`` in [0, 1], by its number.
 Read = Callable[[int], Tensor]
@@ -102,7 +102,7 @@ def _patches(side: int, rng: np.random.Generator) -> Array:
     """A smooth random field over a scene, as often above as below zero."""
     coarse = 4  # pixels: it is made small and enlarged
     length = -(-ACROSS * side // coarse)
-    wide = PATCH * side / coarse * math.exp(rng.uniform(-0.9, 0.5))
+    wide = PATCH * side / coarse * math.exp(rng.uniform(-0.5, 0.5))
     long = wide * math.exp(rng.uniform(0, math.log(LONGER)))
     field = gaussian_filter(rng.normal(size=(length * 3 // 2, length * 3 // 2)), (wide, long), mode="wrap")
     field = rotate(field, float(rng.uniform(0, 180)), reshape=False, order=1, mode="wrap")
