@@ -104,9 +104,8 @@ def map_raster(
         plan = planned.plan
         found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
-        index = find_index(
-            chosen.index or out.with_name(f"{Path(raster).stem}.zarr"), planned, chosen.index is not None
-        )
+        beside = out.with_name(f"{Path(raster).stem}.zarr")
+        index = find_index(chosen.index or beside, planned, chosen.index is not None)
         fill_index(index, planned, workers, progress)
         plan = coarser(index, chosen.cells).model_copy(update={"raster": planned.plan.raster})
         found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
