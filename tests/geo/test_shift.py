@@ -152,7 +152,9 @@ def test_a_coarser_map_of_the_index_has_typical_cells_of_its_own(
     coarse = map_raster(classifier, model_file, raster, tmp_path / "coarse.gpkg", **options)
     numbers, _, _ = _layers(coarse.files[0])
     assert numbers.shape == (6, 8) and coarse.shift is not None and coarse.shift.typical
+    _, fine, _ = _layers(done.files[0])
     for cell in coarse.shift.typical:
+        assert cell.distance == pytest.approx(fine[2 * cell.row + 1, 2 * cell.column + 1], abs=1e-4)
         assert numbers[cell.row, cell.column] == len(coarse.classes)
         assert (cell.x, cell.y) == pytest.approx(ground(PLACE, 32 * cell.column + 16, 32 * cell.row + 16))
 

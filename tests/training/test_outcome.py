@@ -122,7 +122,9 @@ def test_probabilities_of_windows_mean_what_they_say(
         lambda t: float(F.cross_entropy(logits / np.exp(t), targets.double())), bounds=(-4, 4), method="bounded"
     )
     assert found.temperature == pytest.approx(np.exp(best.x), rel=1e-3)
-    torch.testing.assert_close(model.head.weight, solver.head(solution).weight / found.temperature)
+    head = solver.head(solution)
+    torch.testing.assert_close(model.head.weight, head.weight / found.temperature)
+    torch.testing.assert_close(model.head.bias, head.bias / found.temperature)
     torch.testing.assert_close(found.held_out, (logits[:COUNT] / found.temperature).softmax(1))
     right = (logits[:COUNT].argmax(1) == torch.tensor(data.targets)).double().mean()
     assert found.cv_accuracy == pytest.approx(float(right))
