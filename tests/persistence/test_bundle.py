@@ -13,7 +13,7 @@ from mgcap.classifier import SceneClassifier, load
 from mgcap.config import MGCAPConfig
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import BundleError, ImageError, MgcapError, WeightsError
-from mgcap.persistence.bundle import Bundle, read_bundle, write_bundle
+from mgcap.persistence.bundle import FORMAT_VERSION, Bundle, read_bundle, write_bundle
 from tests.conftest import TINY
 from tests.mutations import mutate
 
@@ -59,7 +59,7 @@ def test_there_and_back(file: Path) -> None:
 def test_it_is_plain_safetensors_with_a_json_header(file: Path) -> None:
     with safe_open(file, "pt") as f:
         header = json.loads(f.metadata()["mgcap"])
-    assert header["format_version"] == 2 and header["classes"] == ["a", "b"]
+    assert header["format_version"] == FORMAT_VERSION and header["classes"] == ["a", "b"]
     assert header["preprocessing"] == {"size": 224}
     assert b"pickle" not in file.read_bytes()
 
@@ -149,6 +149,8 @@ def test_no_altered_file_is_more_than_one_sentence(tmp_path: Path) -> None:
         try:
             found = model.predict_proba(scenes[:1])
             assert found.shape == (1, len(model.classes_)) and np.isfinite(found).all(), seed
+            if model.sample_ is not None:
+                assert model.is_unknown(scenes[:1], 0.05).shape == (1,), seed
         except ImageError as error:  # weights that are finite may give features that are not
             assert "not finite" in str(error), seed
         try:
