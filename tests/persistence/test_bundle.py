@@ -13,7 +13,7 @@ from mgcap.classifier import SceneClassifier, load
 from mgcap.config import MGCAPConfig
 from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import BundleError, ImageError, MgcapError, WeightsError
-from mgcap.persistence.bundle import Bundle, read_bundle, write_bundle
+from mgcap.persistence.bundle import FORMAT_VERSION, Bundle, read_bundle, write_bundle
 from tests.conftest import TINY
 from tests.mutations import mutate
 
@@ -59,7 +59,7 @@ def test_there_and_back(file: Path) -> None:
 def test_it_is_plain_safetensors_with_a_json_header(file: Path) -> None:
     with safe_open(file, "pt") as f:
         header = json.loads(f.metadata()["mgcap"])
-    assert header["format_version"] == 2 and header["classes"] == ["a", "b"]
+    assert header["format_version"] == FORMAT_VERSION and header["classes"] == ["a", "b"]
     assert header["preprocessing"] == {"size": 224}
     assert b"pickle" not in file.read_bytes()
 
