@@ -3,18 +3,32 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from mgcap.cli import app
 from mgcap.cli.console import in_flags
 from tests.cli.run import SMALL, run, run_apart, sentence
 
 
+def _commands(command: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group by its names."""
+    command = typer.main.get_command(app) if command is None else command
+    yield names, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, (*names, name))
+
+
 def test_help_has_an_example_everywhere() -> None:
-    commands = ("", "train", "predict", "doctor", "demo", "datasets list", "datasets check", "datasets synthetic")
-    for command in (*commands, "weights list", "weights fetch"):
-        assert "Example: mgcap" in run(*command.split(), "--help").stdout
+    found = dict(_commands())
+    assert {(), ("train",), ("bench",), ("bench", "inference"), ("config", "write")} <= found.keys()
+    for names, command in found.items():
+        assert "Example: mgcap" in run(*names, "--help").stdout, names
+        assert not [parameter.name for parameter in command.params if not parameter.help], names
     assert re.match(r"mgcap \d+\.\d+", run("--version").stdout)
 
 

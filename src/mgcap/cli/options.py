@@ -107,7 +107,7 @@ TrainRatio = Annotated[float, typer.Option(help="Share of each class to train on
 Runs = Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")]
 Splits = Annotated[
     list[Path] | None,
-    typer.Option(help="A split file (CSV with path, label, side) instead of seeded splits; may be repeated."),
+    typer.Option(help="A split file (CSV with path, label, subset) instead of seeded splits; may be repeated."),
 ]
 Finetuned = Annotated[
     bool | None, typer.Option("--finetune/--no-finetune", help="Train the backbone too, not the head alone.")
