@@ -176,7 +176,8 @@ class MGCAPConfig(Values):
             ),
             (
                 self.channels is not None and width is not None and self.channels > width,
-                f"channels: {self.channels} is more than the {width} of {self.backbone} {self.layer}",
+                f"channels: {self.channels} is more than the {width} of {self.backbone} {self.layer}; "
+                f"give `channels={width}` or less",
             ),
             (
                 self.spectral_scale == "leading" and self.normalisation != "sqrt",

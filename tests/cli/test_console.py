@@ -57,11 +57,12 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         ("say it with `bands`, as `bands=4,3,2`", "say it with --bands, as --bands 4,3,2"),
         ("seed: must be a number; bands: are three", "seed: must be a number; --bands: are three"),
         ("register your file with `mgcap.backbones.add_file`", "register your file with --add"),
+        ("channels: too many; give `channels=64` or less", "channels: too many; give --set channels=64 or less"),
         ("`tensor` of another library; what: is this", "`tensor` of another library; what: is this"),
     ],
 )
 def test_the_librarys_parameters_are_flags_here(said: str, shown: str) -> None:
-    assert in_flags(said, ("bands", "min_valid", "add")) == shown
+    assert in_flags(said, ("bands", "min_valid", "add", "settings")) == shown
 
 
 def test_errors_of_values_name_flags(scenes: Path, tmp_path: Path) -> None:
