@@ -145,7 +145,7 @@ def show_shift(shift: Shift) -> None:
     data.print(f"\n{shift.sentence}", markup=False)
     if shift.typical:
         data.print("label first, as each stands for many cells that are unknown:", markup=False)
-        show_table(Shift.columns, [cell.texts() for cell in shift.typical])
+        show_table(shift.columns, [cell.texts() for cell in shift.typical])
 
 
 def show_assessment(summary: dict[str, Any]) -> None:
