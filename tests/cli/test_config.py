@@ -91,7 +91,7 @@ def test_a_map_keeps_its_options(scenes: Path, model: Path, tmp_path: Path) -> N
     run("map", raster, "--config", file, "--save-config", tmp_path / "again.toml", "--out", maps[1])
     assert tomllib.loads((tmp_path / "again.toml").read_text()) == written
     assert maps[0].read_bytes() == maps[1].read_bytes()
-    run("map", raster, "--config", file, "--overlap", 0, "--out", maps[2])
+    run("map", raster, "--config", file, "--overlap", 0, "--exact", "--out", maps[2])
     assert len(json.loads(maps[2].read_text())["features"]) < len(json.loads(maps[1].read_text())["features"])
     file.write_text("overlp = 0.5")
     told = sentence("map", raster, "--config", file, "--out", maps[2])

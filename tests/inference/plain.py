@@ -1,4 +1,4 @@
-"""An engine that is the model itself, and a backbone that looks no farther than it says: for tests of what uses them."""
+"""An engine that is the model itself, and a backbone that looks no farther than it says: for tests."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class Study:
             fit_temperature(solution.cv_logits, solver.targets[rows]) if solution.cv_logits is not None else 1.0
         )
         logits = solver.logits(solution, [place[i] for i in test])
-        targets = solver.targets[[place[i] for i in test]]
+        targets = solver.targets[[place[i] for i in test]].argmax(1)
         scores = score(logits, targets, len(self.folder.classes), temperature)
         wrong = mistakes(self.folder, test, targets, (logits.double() / temperature).softmax(1), self.folder.classes)
         best = solution.cv_accuracy.get(solution.regularisation)
