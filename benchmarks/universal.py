@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from mgcap.backbones.pretrained import state_hash
@@ -130,7 +131,8 @@ def main() -> None:
     def measure(name: str, solver: HeadSolver, ratio: float, run: int) -> None:
         split = splits[ratio, run]
         solution = solver.solve(list(split.train), LAMBDAS, seed=0)
-        scores = score(solver.logits(solution, list(split.test)), solver.targets[list(split.test)], len(folder.classes))
+        truth = torch.tensor([folder.targets[i] for i in split.test])
+        scores = score(solver.logits(solution, list(split.test)), truth, len(folder.classes))
         accuracies.setdefault((name, ratio), []).append(scores.accuracy)
         rows.append({"axes": name, "ratio": ratio, "run": run, "accuracy": round(scores.accuracy, 4)})
 

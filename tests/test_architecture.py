@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import grimp
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import mgcap
 
@@ -67,3 +72,27 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
             break
         left = kept
     assert not left, f"these modules import each other: {sorted(left)}"
+
+
+def _imported(folder: Path) -> set[str]:
+    """Modules that files import, without what lies in them."""
+    nodes = [node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"mgcap", "tests"}
+
+
+def test_what_is_imported_is_declared() -> None:
+    """And not what comes along with something else."""
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    own = [*project["dependencies"], *(line for name in extras if name != "dev" for line in extras[name])]
+    owners = packages_distributions()
+    for folder, lines in ((SOURCE, own), (Path(__file__).parent, [*own, *extras["dev"]])):
+        declared = {canonicalize_name(Requirement(line).name) for line in lines}
+        missing = {
+            module
+            for module in _imported(folder)
+            if not {canonicalize_name(name) for name in owners.get(module, [module])} & declared
+        }
+        assert not missing

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from mgcap import MGCAPConfig
+from mgcap.errors import ValuesError
 
 
 def test_the_papers_numbers() -> None:
@@ -42,7 +43,7 @@ def test_what_follows_from_other_values() -> None:
     ("values", "sentence"),
     [
         ({"preset": "best"}, "'compact', 'paper' or 'authors-code'"),
-        ({"rotation": 4}, "Extra inputs"),
+        ({"rotation": 4}, "'rotation' is not a configuration value (did you mean 'rotations'?)"),
         ({"rotations": 0}, "greater than or equal to 1"),
         ({"granularities": ()}, "at least one"),
         ({"granularities": (1.2,)}, "less than or equal to 1"),
@@ -71,8 +72,9 @@ def test_what_follows_from_other_values() -> None:
     ],
 )
 def test_impossible_values_are_refused_with_what_is_allowed(values: dict, sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence.replace("(", r"\(")):
+    with pytest.raises(ValuesError) as caught:
         MGCAPConfig(**values)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_what_is_large_but_possible() -> None:

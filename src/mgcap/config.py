@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from mgcap.backbones import Backbone, find_backbone
 from mgcap.backbones.architecture import MAX_TEXT
@@ -14,6 +14,7 @@ from mgcap.descriptions import MODEL
 from mgcap.head import vector_length
 from mgcap.pooling import RULES
 from mgcap.spectral import LAYERS
+from mgcap.values import Values
 
 Preset = Literal["compact", "paper", "authors-code"]
 
@@ -67,14 +68,15 @@ def _one_of(registry: Mapping[str, object]) -> Callable[[str], str]:
     return check
 
 
-class MGCAPConfig(BaseModel):
+class MGCAPConfig(Values):
     """The configuration of one MG-CAP model.
 
-    Values are checked when the object is made; unknown names are errors. What is not given comes from
-    ``preset``. The object is frozen: use ``config.replace(rotations=4)`` for a changed copy.
+    Values are checked when the object is made; unknown names and impossible values are a ``ValuesError`` of one
+    sentence. What is not given comes from ``preset``. The object is frozen: use ``config.replace(rotations=4)`` for a
+    changed copy.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(validate_default=True, allow_inf_nan=False)
 
     preset: Annotated[Preset, Field(description=MODEL["preset"])] = "compact"
     num_classes: Annotated[int, Field(ge=2, le=100_000, description=MODEL["num_classes"])] = 21
@@ -174,7 +176,8 @@ class MGCAPConfig(BaseModel):
             ),
             (
                 self.channels is not None and width is not None and self.channels > width,
-                f"channels: {self.channels} is more than the {width} of {self.backbone} {self.layer}",
+                f"channels: {self.channels} is more than the {width} of {self.backbone} {self.layer}; "
+                f"give `channels={width}` or less",
             ),
             (
                 self.spectral_scale == "leading" and self.normalisation != "sqrt",

@@ -93,8 +93,8 @@ FINETUNE = {
 
 def config_sentence(error: ValidationError, known: Iterable[str] | None = None) -> str:
     """What is wrong with a configuration, or with other values whose names are ``known``, in one sentence."""
-    kind = "a configuration value" if known is None else "an option"
     names = list(MODEL if known is None else known)
+    kind = "a configuration value" if set(names) == set(MODEL) else "an option"
     parts = []
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])

@@ -14,8 +14,7 @@ from sklearn.utils import InputTags, Tags, TransformerTags
 
 from mgcap.config import MGCAPConfig
 from mgcap.data.stream import check_items, check_training
-from mgcap.descriptions import values_checked
-from mgcap.errors import ImageError, MgcapError, did_you_mean
+from mgcap.errors import ImageError, MgcapError, check_parameters
 from mgcap.inference.descriptors import vectors
 from mgcap.inference.engines import Engine, is_stale
 from mgcap.inference.preparation import build_model, prepare_engine, reopen_engine
@@ -32,10 +31,6 @@ VALUES = tuple(name for name in MGCAPConfig.model_fields if name != "preset")
 
 class UnfittedError(MgcapError, NotFittedError):  # type: ignore[misc]
     """An estimator was used before it was fitted."""
-
-
-class ParameterError(MgcapError, TypeError):
-    """An estimator has no parameter of this name."""
 
 
 def names_values(constructor: Callable[..., None]) -> Callable[..., None]:
@@ -79,10 +74,7 @@ class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             setattr(self, name, config.get(name))
 
     def _check_names(self, names: Iterable[str]) -> None:
-        known = self._get_param_names()
-        for name in names:
-            if name not in known:
-                raise ParameterError(f"{type(self).__name__} has no parameter '{name}'{did_you_mean(name, known)}")
+        check_parameters(type(self).__name__, names, self._get_param_names())
 
     def configuration(self, num_classes: int) -> MGCAPConfig:
         """The configuration for a number of classes.
@@ -91,8 +83,7 @@ class SceneEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ValuesError: With one sentence, if a value is impossible.
         """
         given = {name: value for name in VALUES if (value := getattr(self, name)) is not None}
-        with values_checked():
-            return MGCAPConfig(**{"preset": self.preset, **given, "num_classes": num_classes})
+        return MGCAPConfig(**{"preset": self.preset, **given, "num_classes": num_classes})
 
     def runtime(self) -> Runtime:
         """Engine, device, seed, cache and progress."""

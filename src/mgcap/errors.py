@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +26,10 @@ class DataError(MgcapError):
 
 class ValuesError(MgcapError, ValueError):
     """A parameter has an impossible value."""
+
+
+class ParameterError(MgcapError, TypeError):
+    """There is no parameter of this name."""
 
 
 class ImageError(DataError):
@@ -63,6 +67,17 @@ def did_you_mean(word: object, known: Iterable[object]) -> str:
     names = {str(name).lower(): str(name) for name in known}
     close = difflib.get_close_matches(str(word).lower(), names, n=1)
     return f" (did you mean '{names[close[0]]}'?)" if close else ""
+
+
+def check_parameters(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """See that a function or class has parameters of these names.
+
+    Raises:
+        ParameterError: If it has not.
+    """
+    for name in given:
+        if name not in known:
+            raise ParameterError(f"{what} has no parameter '{name}'{did_you_mean(name, known)}")
 
 
 def missing(kind: str, path: str | Path) -> str:

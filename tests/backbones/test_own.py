@@ -62,6 +62,19 @@ def test_a_file_of_the_users_own(tmp_path: Path) -> None:
         SceneClassifier.load(tmp_path / "m.mgcap")
 
 
+def test_an_edited_file_gets_features_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights are the same, and so is the name; features are kept in the cache."""
+    path, images, found = tmp_path / "mine.py", torch.rand(4, 3, 64, 64), []
+    for forward in ("self.conv(x)", "self.conv(x)", "self.conv(x).relu()"):
+        _write(path, "mine")
+        path.write_text(path.read_text().replace("self.conv(x)", forward))
+        monkeypatch.setattr(backbones, "_files", {})
+        BACKBONES.pop("mine", None)
+        add_file(path)
+        found.append(SceneClassifier(**TINY | {"backbone": "mine"}).fit(images, list("aabb")).transform(images))
+    assert (found[0] == found[1]).all() and not (found[0] == found[2]).any()
+
+
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(MgcapError, match="there is no file"):
         add_file(tmp_path / "none.py")

@@ -16,7 +16,7 @@ from mgcap import MGCAPConfig, SceneClassifier
 from mgcap.backbones import find_backbone, hub, split_backbone
 from mgcap.backbones.pretrained import load_weights
 from mgcap.backbones.record import IMAGENET_MEAN
-from mgcap.errors import BundleError, WeightsError
+from mgcap.errors import BundleError, ValuesError, WeightsError
 from mgcap.inference.engines.openvino import OpenVinoEngine
 from mgcap.persistence.bundle import read_bundle
 from mgcap.runtime import silent
@@ -140,7 +140,7 @@ def test_sizes_are_multiples_of_the_patch(write: Write, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_used_says_so(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="no folder '/no/where'"):
+    with pytest.raises(ValueError, match="no folder /no/where"):
         find_backbone("hf:/no/where")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(ValueError, match="of the kind bert; allowed are vit,"):
@@ -162,6 +162,17 @@ def test_what_cannot_be_used_says_so(write: Write, tmp_path: Path, monkeypatch: 
     with pytest.raises(WeightsError, match=r"'hf:no/such' is not in the cache .*HF_HUB_OFFLINE") as caught:
         find_backbone("hf:no/such")
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_folder_that_is_missing_is_not_looked_for_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models" / "dino").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", None)
+    for name in (f"{tmp_path}/models/dina", "./models/dina", "~/models/dina", "models/dina", "../none/dina"):
+        hint = r" \(did you mean 'dino'\?\)" if "none" not in name else ""
+        with pytest.raises(ValuesError, match=rf"^backbone: there is no folder \S+dina{hint}; hf:NAME takes"):
+            MGCAPConfig(backbone=f"hf:{name}")
 
 
 def test_weights_that_are_missing_are_not_made_up(write: Write, tmp_path: Path) -> None:

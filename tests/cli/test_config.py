@@ -57,6 +57,15 @@ def test_commands_take_a_file_and_the_command_line_wins(scenes: Path, tmp_path: 
     assert "runs is not an option of train and is skipped" in done.stderr and (tmp_path / "m.mgcap").exists()
 
 
+def test_a_saved_model_stays_in_the_file(scenes: Path, model: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "run.toml", ["--json", "-"]
+    first = run("evaluate", scenes, "--model", model, "--save-config", file, "--out", tmp_path / "a", *out)
+    assert tomllib.loads(file.read_text())["model"] == str(model)
+    again = run("evaluate", scenes, "--config", file, "--out", tmp_path / "b", *out)
+    assert json.loads(again.stdout)["runs"] == json.loads(first.stdout)["runs"]
+    assert json.loads(again.stdout)["test_images"] == 24  # all of them, as of a saved model
+
+
 @pytest.mark.parametrize("command", ["predict", "map", "explain", "export", "serve", "compare", "demo"])
 def test_commands_that_make_no_model_skip_its_tables(command: str, tmp_path: Path) -> None:
     file, kept = tmp_path / "run.toml", tmp_path / "kept.toml"
@@ -91,7 +100,7 @@ def test_a_map_keeps_its_options(scenes: Path, model: Path, tmp_path: Path) -> N
     run("map", raster, "--config", file, "--save-config", tmp_path / "again.toml", "--out", maps[1])
     assert tomllib.loads((tmp_path / "again.toml").read_text()) == written
     assert maps[0].read_bytes() == maps[1].read_bytes()
-    run("map", raster, "--config", file, "--overlap", 0, "--out", maps[2])
+    run("map", raster, "--config", file, "--overlap", 0, "--exact", "--out", maps[2])
     assert len(json.loads(maps[2].read_text())["features"]) < len(json.loads(maps[1].read_text())["features"])
     file.write_text("overlp = 0.5")
     told = sentence("map", raster, "--config", file, "--out", maps[2])

@@ -3,18 +3,32 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from mgcap.cli import app
 from mgcap.cli.console import in_flags
 from tests.cli.run import SMALL, run, run_apart, sentence
 
 
+def _commands(command: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group by its names."""
+    command = typer.main.get_command(app) if command is None else command
+    yield names, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, (*names, name))
+
+
 def test_help_has_an_example_everywhere() -> None:
-    commands = ("", "train", "predict", "doctor", "demo", "datasets list", "datasets check", "datasets synthetic")
-    for command in (*commands, "weights list", "weights fetch"):
-        assert "Example: mgcap" in run(*command.split(), "--help").stdout
+    found = dict(_commands())
+    assert {(), ("train",), ("bench",), ("bench", "inference"), ("config", "write")} <= found.keys()
+    for names, command in found.items():
+        assert "Example: mgcap" in run(*names, "--help").stdout, names
+        assert not [parameter.name for parameter in command.params if not parameter.help], names
     assert re.match(r"mgcap \d+\.\d+", run("--version").stdout)
 
 
@@ -43,11 +57,12 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         ("say it with `bands`, as `bands=4,3,2`", "say it with --bands, as --bands 4,3,2"),
         ("seed: must be a number; bands: are three", "seed: must be a number; --bands: are three"),
         ("register your file with `mgcap.backbones.add_file`", "register your file with --add"),
+        ("channels: too many; give `channels=64` or less", "channels: too many; give --set channels=64 or less"),
         ("`tensor` of another library; what: is this", "`tensor` of another library; what: is this"),
     ],
 )
 def test_the_librarys_parameters_are_flags_here(said: str, shown: str) -> None:
-    assert in_flags(said, ("bands", "min_valid", "add")) == shown
+    assert in_flags(said, ("bands", "min_valid", "add", "settings")) == shown
 
 
 def test_errors_of_values_name_flags(scenes: Path, tmp_path: Path) -> None:

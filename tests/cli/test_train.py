@@ -55,6 +55,10 @@ def test_bad_settings(tmp_path: Path, scenes: Path) -> None:
     assert "did you mean 'channels'" in sentence("train", scenes, *out, "--set", "chanels=8")
     assert "is not a configuration value" in sentence("train", scenes, *out, "--set", "colour=red")
     assert "NAME=VALUE" in sentence("train", scenes, *out, "--set", "colour")
+    told = sentence("train", scenes, *out, "--backbone", "alexnet", "--set", "layer=conv1")
+    assert "channels: 128 is more than the 64 of alexnet conv1; give --set channels=64 or less" in told
+    assert "give --rotations alone" in sentence("train", scenes, *out, "--rotations", 4, "--set", "rotations=2")
+    assert "give --preset alone" in sentence("train", scenes, *out, "--set", "preset=paper")
     assert "numbers such as 1.0,0.9,0.8" in sentence("train", scenes, *out, "--granularities", "big")
     assert "less than or equal to 1" in sentence("train", scenes, *out, "--granularities", "1.5")
     assert "only one of" in sentence("train", scenes, *out, "--train-ratio", "0.5", "--train-count", "3")

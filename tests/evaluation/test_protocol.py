@@ -33,7 +33,7 @@ def test_the_runs_are_those_of_a_classifier_by_itself(scenes: Path, tmp_path: Pa
 
     Without a PCA: which rotation of an image it sees depends on the images around it.
     """
-    plain = {"reduction": "none", "channels": None, "regularisation": 1e-4}  # chosen ones may be a tie
+    plain = {"reduction": "none", "channels": None, "regularisation": 1e-2}  # others may give a tie
     study = _study(scenes, tmp_path, **plain)
     (summary,) = study.run().values()
     folder = study.folder

@@ -8,7 +8,9 @@ import pytest
 from rasterio.transform import Affine
 
 from mgcap.data.imagery import Imagery
-from mgcap.errors import RasterError
+from mgcap.errors import ParameterError, RasterError
+from mgcap.geo.indexing import index_raster
+from mgcap.geo.mapping import map_raster
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, make_plan, parse_tile
 
@@ -92,3 +94,11 @@ def test_tiles_of_a_site_are_in_pixels(write: Any) -> None:
 def test_geocentric_coordinates_are_refused(write: Any) -> None:
     with pytest.raises(RasterError, match=r"scene\.tif cannot be mapped: .*Geocentric"):
         _plan(write(crs="EPSG:4978"))
+
+
+@pytest.mark.parametrize("function", [map_raster, index_raster])
+def test_a_mistyped_option_is_said_before_anything_is_opened(function: Any, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^\w+_raster has no parameter 'overlp' \(did you mean 'overlap'\?\)$"):
+        function(None, "none.mgcap", tmp_path / "none.tif", tmp_path / "x", overlp=0.5)
+    with pytest.raises(ParameterError, match="did you mean 'workers'"):
+        function(None, "none.mgcap", tmp_path / "none.tif", tmp_path / "x", worker=None)

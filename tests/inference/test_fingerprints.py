@@ -8,15 +8,16 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from mgcap import MGCAPConfig, pooling, spectral
+from mgcap import MGCAPConfig, backbones, pooling, spectral
 from mgcap.errors import DataError
 from mgcap.evaluation.resumed import check_fingerprint
 from mgcap.inference.extraction import recipe_of
-from mgcap.inference.fingerprints import fingerprint, rule_fingerprints
+from mgcap.inference.fingerprints import descriptor_fingerprint, fingerprint, rule_fingerprints
 from mgcap.inference.forward import Variant
 from mgcap.model import MGCAP
 from mgcap.pooling import Rule
@@ -57,6 +58,78 @@ def test_what_rules_of_the_package_leave_in_a_recipe_never_changes() -> None:
             f'"layer": "conv5", "reduction": "learnt", "reduction_state": "{state}", "ridge": 0.0001, '
             f'"rotation_pooling": "{kind}", "rotations": 4, "size": 64, "unbiased": false, "weights": "0"}}'
         )
+
+
+def test_fingerprints_of_backbones_of_the_package_never_change() -> None:
+    """Or the indexes that are there would be of no use; these were found before other backbones had any."""
+    found = []
+    for config in (CONFIG, CONFIG.replace(reduction="none", channels=None)):
+        model = MGCAP(config)
+        for tensor in (*model.backbones.state_dict().values(), *model.reduction.state_dict().values()):
+            tensor.fill_(0.5)
+        found.append(descriptor_fingerprint(model))
+    assert found == [
+        "9d694c0562327bc67ed3acf9aa06399cac0c8be25c10d533295f5b9f6e885881",
+        "83f8a2cba547a9c1c178d5febc8efeb9a30f356641c32773f694c109671588da",
+    ]
+    for name in (*backbones.OWN, "timm:convnext_tiny"):
+        assert rule_fingerprints(MGCAPConfig(backbone=name, reduction="none")) == {}
+
+
+_BACKBONE = """
+import torch
+from torch import nn
+from mgcap.backbones import Backbone, Tapped
+
+def act(x):
+    return x.relu()
+
+class Block(nn.Module):
+    gain = 2
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 12, 4, 4)
+    @staticmethod
+    def scaled(x):
+        return x * 3
+    def forward(self, x):
+        return self.gain * self.scaled(act(self.conv(x)))
+
+class Tiny(Tapped):
+    def __init__(self, layer, activated):
+        super().__init__()
+        self.block = Block()
+    def forward(self, x):
+        return self.block(x)
+    def steps(self):
+        return [("conv", self.block)]
+
+record = Backbone("own", "a tiny network", Tiny, {"conv": 12}, "conv", mean=(0.1, 0.2, 0.3))
+"""
+
+
+def _recipe(monkeypatch: pytest.MonkeyPatch, before: str = "", after: str = "") -> tuple[str, str]:
+    space: dict[str, Any] = {"__name__": "mgcap_backbone_own"}
+    exec(_BACKBONE.replace(before, after), space)
+    monkeypatch.setitem(backbones.BACKBONES, "own", space["record"])
+    torch.manual_seed(0)
+    model = MGCAP(CONFIG.replace(backbone="own", reduction="none", channels=None))
+    return json.dumps(recipe_of(model, "torch", Variant.of(model), 0, 4, "0")), descriptor_fingerprint(model)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x.relu()", "x.abs()"), ("gain = 2", "gain = 4"), ("x * 3", "x * 4"), ("act(self.conv(x))", "self.conv(x)"),
+        ("return self.block(x)", "return self.block(x.flip(-1))"), ("0.1, 0.2", "0.2, 0.2"),
+    ],
+)  # fmt: skip
+def test_an_edited_backbone_has_other_fingerprints(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights and its structure in words are the same, and so is its name."""
+    first = _recipe(monkeypatch)
+    assert _recipe(monkeypatch, "a tiny network", "a small network") == first
+    changed = _recipe(monkeypatch, before, after)
+    assert changed[0] != first[0] and changed[1] != first[1]
 
 
 def test_a_changed_rule_has_another_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +176,27 @@ def test_what_a_function_holds_on_to_counts() -> None:
     assert fingerprint(partial(max, 1)) == fingerprint(partial(max, 1)) != fingerprint(partial(max, 2))
     assert fingerprint(torch.maximum) != fingerprint(torch.minimum)
     assert fingerprint(itself) == fingerprint(itself)
+
+
+def test_what_is_unusual_is_no_trouble() -> None:
+    class Slots:
+        __slots__ = ("__weakref__", "power")
+
+        def __init__(self, power: int) -> None:
+            self.power = power
+
+        def __call__(self, kept: torch.Tensor | None, matrices: torch.Tensor) -> torch.Tensor:
+            return matrices**self.power
+
+    assert fingerprint(Slots(2)) == fingerprint(Slots(2)) != fingerprint(Slots(3))
+    assert fingerprint(Slots.__new__(Slots)) != fingerprint(Slots(2))
+
+    def early(matrices: torch.Tensor) -> object:
+        return later  # its cell is empty as yet
+
+    before = fingerprint(early)
+    later = 2
+    assert fingerprint(early) != before
 
 
 def test_another_process_finds_the_same(tmp_path: Path) -> None:

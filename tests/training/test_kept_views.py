@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from mgcap import MGCAP, Finetune, MGCAPConfig
+from mgcap.backbones import BACKBONES, OWN
 from mgcap.errors import ImageError
 from mgcap.persistence.cache import FeatureCache
 from mgcap.training.gradient_cache import SampledViews, Trunk, logits_of
@@ -55,6 +57,14 @@ def test_copies_are_augmented_and_found_again(tmp_path: Path, monkeypatch: pytes
     again.fill(IMAGES[::-1])
     assert torch.equal(again.read(IMAGES, 1), changed)
     assert again.read([], 0).shape == (0, *again.shape)
+
+
+def test_rows_of_an_edited_backbone_are_not_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [_keeper("alexnet", "conv3", tmp_path)[2].stores[0].folder]
+    for mean in ((0.1, 0.2, 0.3), (0.1, 0.2, 0.4)):
+        monkeypatch.setitem(BACKBONES, "alexnet", replace(OWN["alexnet"], mean=mean))
+        folders.append(_keeper("alexnet", "conv3", tmp_path)[2].stores[0].folder)
+    assert len(set(folders)) == 3
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:

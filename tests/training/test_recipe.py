@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from mgcap import Finetune
-from mgcap.errors import DataError
+from mgcap.errors import DataError, ValuesError
 
 
 def test_the_paper_is_the_default() -> None:
@@ -39,9 +38,18 @@ def test_class_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"lr": 0}, {"epochs": 0}, {"optimiser": "lion"}, {"colour": 1}, {"patience": 2}, {"copies": 1}, {"ema": 1.0}],
+    "wrong, sentence",
+    [
+        ({"lr": 0}, "greater than 0"),
+        ({"epochs": 0}, r"^epochs: Input should be greater than or equal to 1 \(given: 0\)$"),
+        ({"epoch": 3}, r"^'epoch' is not an option \(did you mean 'epochs'\?\)"),
+        ({"optimiser": "lion"}, "'sgd', 'adam' or 'adamw'"),
+        ({"colour": 1}, "less than 1"),
+        ({"patience": 2}, "needs a validation part"),
+        ({"copies": 1}, "needs train_from"),
+        ({"ema": 1.0}, "less than 1"),
+    ],
 )
-def test_impossible_values(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+def test_impossible_values(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValuesError, match=sentence):
         Finetune(**wrong)  # type: ignore[arg-type]

@@ -64,6 +64,8 @@ for _record in (
     *mobilenet.RECORDS,
 ):
     register(_record)
+#: Those of this package.
+OWN = dict(BACKBONES)
 
 
 def add_file(path: str | Path) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from mgcap.backbones.architecture import FAMILIES, PREFIX, Architecture, parse_architecture, raw_values
 from mgcap.backbones.readers import one_line
 from mgcap.backbones.record import IMAGENET_MEAN, IMAGENET_STD
-from mgcap.errors import WeightsError
+from mgcap.errors import WeightsError, missing
 
 #: Bytes of a configuration file; those with the names of 21,841 classes have less.
 MAX_CONFIG_BYTES = 8 << 20
@@ -33,14 +33,17 @@ def read_architecture(name: str) -> Architecture:
     """What ``hf:NAME`` is: from a folder, or from the hub.
 
     Raises:
-        ValueError: If there is no such folder, or it is a network of another kind.
+        ValueError: If a path, or a name in a folder that is here, is not there; or it is a network of another kind.
         WeightsError: If the hub cannot be asked.
     """
     place = name.removeprefix(PREFIX)
-    if Path(place).expanduser().is_dir():
-        return _architecture(name, partial(_from_folder, Path(place).expanduser()))
-    if not re.fullmatch(_HUB_NAME, place, re.ASCII):
-        raise ValueError(f"backbone: there is no folder '{place}' with a network of transformers")
+    folder = Path(place).expanduser()
+    if folder.is_dir():
+        return _architecture(name, partial(_from_folder, folder))
+    if not re.fullmatch(_HUB_NAME, place, re.ASCII) or ("/" in place and folder.parent.is_dir()):  # no name of the hub
+        raise ValueError(
+            f"backbone: {missing('folder', folder)}; hf:NAME takes a folder, or the name of a network on the hub"
+        )
     return _of_hub(name)
 
 

@@ -27,6 +27,7 @@ from mgcap.errors import MgcapError
 from mgcap.inference.calibration import calibration_views
 from mgcap.inference.descriptors import stream_answers
 from mgcap.inference.engines import Engine, choose_engine, open_engine
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.inference.preparation import build_model
 from mgcap.model import MGCAP
 from mgcap.runtime import Progress, Runtime, silent
@@ -53,6 +54,7 @@ def ready_engine(model: MGCAP, name: str, images: Sequence[Tensor]) -> Engine:
         list(model.backbones),
         model.config.size,
         lambda: calibration_views(model, images[:1], 0),  # the time does not depend on the constants
+        code=rule_fingerprints(model.config).get("backbone", ""),
     )
 
 

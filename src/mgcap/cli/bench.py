@@ -14,7 +14,7 @@ from mgcap.cli.signature import expanded
 from mgcap.persistence.files import write_rows
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
-app = typer.Typer(help="Measure speed and memory on this machine.", invoke_without_command=True)
+app = typer.Typer(invoke_without_command=True)
 
 Images = Annotated[int, typer.Option(min=1, help="Number of images that are looked at together.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Number of rounds that count, after one of warm-up.")]
@@ -38,7 +38,7 @@ def everything(
     repeats: Repeats = 3,
     json_file: o.Json = None,
 ) -> None:
-    """Measure everything: the engines, stages, growth, the spectral layer and the machine's limits.
+    """Measure speed and memory on this machine: engines, stages, growth, the spectral layer and the machine's limits.
 
     Example: mgcap bench --out bench-output
     """

@@ -13,7 +13,11 @@ from mgcap.errors import DataError
 if TYPE_CHECKING:
     from mgcap.persistence.cache import StoreInfo
 
-app = typer.Typer(help="Features on disk, which later runs need not compute again.", no_args_is_help=True)
+app = typer.Typer(
+    help="Features on disk, which later runs need not compute again.",
+    epilog="Example: mgcap cache info",
+    no_args_is_help=True,
+)
 
 
 @app.command("info")

@@ -12,7 +12,11 @@ from mgcap.cli.console import check_writable, guarded, show_table
 from mgcap.cli.settings import ELSEWHERE, save_options, toml
 from mgcap.cli.signature import expanded, given
 
-app = typer.Typer(help="Every value of a model and of fine-tuning, and files for --config.", no_args_is_help=True)
+app = typer.Typer(
+    help="Every value of a model and of fine-tuning, and files for --config.",
+    epilog="Example: mgcap config write run.toml --preset paper",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")

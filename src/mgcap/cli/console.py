@@ -62,8 +62,9 @@ def in_flags(sentence: str, own: Collection[str]) -> str:
 
     def flag(found: re.Match[str]) -> str:
         name = _FUNCTIONS.get(found[1], found[1] or found[3])
-        value = f" {found[2]}" if found[2] else ""
-        return f"--{name.replace('_', '-')}{value}" if name in own else found[0]
+        if name in own:
+            return f"--{name.replace('_', '-')}" + (f" {found[2]}" if found[2] else "")
+        return f"--set {name}={found[2]}" if found[2] and name in MODEL and "settings" in own else found[0]
 
     return _PARAMETER.sub(flag, sentence)
 

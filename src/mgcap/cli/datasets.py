@@ -12,7 +12,11 @@ from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.errors import DataError, ImageError
 
-app = typer.Typer(help="Public datasets, checks of a folder, synthetic scenes.", no_args_is_help=True)
+app = typer.Typer(
+    help="Public datasets, checks of a folder, synthetic scenes.",
+    epilog="Example: mgcap datasets synthetic scenes/",
+    no_args_is_help=True,
+)
 
 
 @app.command("list")

@@ -36,13 +36,23 @@ EXTRAS = {
     "cpu": Extra("int8 and fast fp32 on CPUs", {"openvino": "openvino", "nncf": "nncf"}),
     "geo": Extra(
         "maps of rasters",
-        {"pyogrio": "pyogrio", "pyproj": "pyproj", "rasterio": "rasterio", "shapely": "shapely"},
+        {
+            "geopandas": "geopandas",
+            "pyarrow": "pyarrow",
+            "pyogrio": "pyogrio",
+            "pyproj": "pyproj",
+            "rasterio": "rasterio",
+            "shapely": "shapely",
+            "zarr": "zarr",
+        },
     ),
+    "search": Extra("search in more than a million cells", {"faiss-cpu": "faiss"}),
     "cluster": Extra("maps on many machines", {"dask": "dask", "distributed": "distributed"}),
     "web": Extra(
         "the page and service",
         {
             "fastapi": "fastapi",
+            "h11": "h11",
             "prometheus-client": "prometheus_client",
             "python-multipart": "python_multipart",
             "starlette": "starlette",
@@ -55,7 +65,7 @@ EXTRAS = {
         "fine-tuning of the network",
         {"lightning-fabric": "lightning_fabric", "tensorboardX": "tensorboardX"},
     ),
-    "hf": Extra("backbones named hf:NAME", {"transformers": "transformers"}),
+    "hf": Extra("backbones named hf:NAME", {"huggingface-hub": "huggingface_hub", "transformers": "transformers"}),
     "timm": Extra("backbones named timm:NAME", {"timm": "timm"}),
     "formats": Extra("compressed TIFFs, and PNGs of 16 bits in colour", {"imagecodecs": "imagecodecs"}),
     "keras": Extra("Keras' ResNet-50 file", {"h5py": "h5py"}),

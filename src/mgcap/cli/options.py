@@ -18,7 +18,7 @@ import typer
 
 from mgcap.cli import completion as c
 from mgcap.cli.console import bars, words
-from mgcap.cli.settings import ELSEWHERE, ConfigFile, apply_file, parse_pairs, read_config
+from mgcap.cli.settings import ELSEWHERE, IN_TABLES, ConfigFile, apply_file, parse_pairs, read_config
 from mgcap.descriptions import FINETUNE, MODEL, values_checked
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
@@ -43,7 +43,7 @@ Settings = Annotated[
         "--set",
         metavar="NAME=VALUE",
         help="Any other value of the model, as --set channels=64; may be repeated. mgcap config list shows them all.",
-        autocompletion=c.assigned(MODEL, ELSEWHERE),
+        autocompletion=c.assigned(MODEL, (*ELSEWHERE, *IN_TABLES)),
     ),
 ]
 Add = Annotated[
@@ -107,7 +107,7 @@ TrainRatio = Annotated[float, typer.Option(help="Share of each class to train on
 Runs = Annotated[int, typer.Option(min=1, max=1000, help="Number of seeded splits.")]
 Splits = Annotated[
     list[Path] | None,
-    typer.Option(help="A split file (CSV with path, label, side) instead of seeded splits; may be repeated."),
+    typer.Option(help="A split file (CSV with path, label, subset) instead of seeded splits; may be repeated."),
 ]
 Finetuned = Annotated[
     bool | None, typer.Option("--finetune/--no-finetune", help="Train the backbone too, not the head alone.")
@@ -163,17 +163,20 @@ class ModelOptions(FileOptions):
     add: Add = None
 
     def values(self) -> dict[str, Any]:
-        """The model values that were given: by flags, by --set, and by the file of --config, the first going before."""
-        values = {**(self.from_file.model if self.from_file else {}), **parse_pairs("--set", self.settings)}
+        """The model values that were given: by flags or --set, and by the file of --config where neither has one."""
+        own = {name: getattr(self, name) for name in ("backbone", "granularities", "rotations", "normalisation")}
+        flags = {name: value for name, value in own.items() if value is not None}
+        pairs = parse_pairs("--set", self.settings)
+        for name in pairs.keys() & {"preset", *flags}:
+            raise DataError(f"--{name} and --set {name}= are the same; give --{name} alone")
         if self.granularities is not None:
             try:
-                values["granularities"] = tuple(float(p) for p in self.granularities.replace("+", ",").split(","))
+                flags["granularities"] = tuple(float(p) for p in self.granularities.replace("+", ",").split(","))
             except ValueError:
                 raise DataError(
                     f"--granularities takes numbers such as 1.0,0.9,0.8, not '{self.granularities}'"
                 ) from None
-        flags = {name: getattr(self, name) for name in ("backbone", "rotations", "normalisation")}
-        return {**values, **{name: value for name, value in flags.items() if value is not None}}
+        return {**(self.from_file.model if self.from_file else {}), **pairs, **flags}
 
     def config(self) -> MGCAPConfig:
         """The configuration that is meant."""

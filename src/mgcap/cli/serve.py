@@ -58,7 +58,9 @@ def serve(
     rate: Annotated[
         int, typer.Option(help="Number of requests a minute of one client; 0 allows any number.", min=0)
     ] = 0,
-    token: Annotated[str | None, typer.Option(hidden=True)] = None,
+    token: Annotated[
+        str | None, typer.Option(help="Refused, as others can read the command line: give --token-file.", hidden=True)
+    ] = None,
     add: o.Add = None,
     engine: o.Engine = "auto",
     device: o.Device = "auto",

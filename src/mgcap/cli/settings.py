@@ -157,17 +157,18 @@ def _all_options(command: Any) -> dict[str, Any]:
 
 
 def save_options(path: Path, given: Sequence[Given], options: ModelOptions | None) -> None:
-    """Write the options of a command to a file that ``--config`` reads, with tables if it makes a model.
+    """Write the options of a command to a file that ``--config`` reads, with tables if it makes a model of them.
 
     Values of the model that follow from the preset are written as comments, so that the file still means what it
     says with another preset.
     """
     lines = ["# Options of mgcap, for --config."]
-    elsewhere = NOT_KEPT if options is None else (*IN_TABLES, *NOT_KEPT, "model")
+    saved = any(option.name == "model" and option.value is not None for option in given)  # a file in place of a table
+    elsewhere = NOT_KEPT if options is None else (*IN_TABLES, *NOT_KEPT, *(() if saved else ("model",)))
     for option in given:
         if option.name not in elsewhere:
             lines += _lines(option.name, option.value, option.help)
-    lines += [] if options is None else _tables(options)
+    lines += [] if options is None or saved else _tables(options)
     with atomic_path(path.expanduser()) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     words.print(f"options: {path}", markup=False)

@@ -85,7 +85,7 @@ def train(
     model.fit(training.paths, training.labels, folder=run if tuned else None, resume=resume)
     if rank():
         return
-    bars.say(f"engine: {model.engine_.name}")
+    bars.say(f"the engine is {model.engine_.name}")
     for _, error in model.skipped_:
         bars.say(f"skipped: {error}")
     model.provenance_["data"] = {"root": folder.root.name, "images": len(folder), "classes": len(folder.classes)}

@@ -9,7 +9,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli.console import bars, guarded, show_table, words
 
-app = typer.Typer(help="ImageNet weights of the backbones.", no_args_is_help=True)
+app = typer.Typer(help="ImageNet weights of the backbones.", epilog="Example: mgcap weights list", no_args_is_help=True)
 
 
 @app.command("list")

@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mgcap.config import MGCAPConfig
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
@@ -138,7 +140,7 @@ class Study:
             engine = universal_engine(universal, model, self.runtime)
         else:
             engine = prepare_engine(model, self.runtime, lambda: calibration_views(model, calibration_scenes()))
-        self.progress.say(f"engine: {engine.name}")
+        self.progress.say(f"the engine is {engine.name}")
         variants, number_of = self._variants(model, engine, universal is not None)
         extractor = Extractor(model, engine, open_cache(self.runtime), variants)
         with self.progress("Extracting features", len(items)) as step:
@@ -214,7 +216,7 @@ class Study:
             fit_temperature(solution.cv_logits, solver.targets[rows]) if solution.cv_logits is not None else 1.0
         )
         logits = solver.logits(solution, [place[i] for i in test])
-        targets = solver.targets[[place[i] for i in test]]
+        targets = torch.tensor([self.folder.targets[i] for i in test])
         scores = score(logits, targets, len(self.folder.classes), temperature)
         wrong = mistakes(self.folder, test, targets, (logits.double() / temperature).softmax(1), self.folder.classes)
         best = solution.cv_accuracy.get(solution.regularisation)

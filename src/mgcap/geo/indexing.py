@@ -11,7 +11,7 @@ from mgcap.geo.blocks import IndexPlan
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.index import FORMAT, About, Index, find_index
 from mgcap.geo.opening import ignored_place, open_raster
-from mgcap.geo.plan import MapOptions, ModelFile, Plan, make_plan
+from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
 from mgcap.geo.raster import guessed_bands
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.dense import is_dense
@@ -102,7 +102,7 @@ def index_raster(
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
-    chosen = MapOptions(**options)
+    chosen = chosen_options(index_raster, options)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen)

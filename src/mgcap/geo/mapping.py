@@ -19,7 +19,7 @@ from mgcap.geo.heads import classify_index, coarser
 from mgcap.geo.index import find_index
 from mgcap.geo.indexing import fill_index, plan_work, say_guesses
 from mgcap.geo.opening import is_virtual, open_raster
-from mgcap.geo.plan import MapOptions, Plan, same_work
+from mgcap.geo.plan import Plan, chosen_options, same_work
 from mgcap.geo.polygons import check_target
 from mgcap.geo.shift import Shift, find_shift, write_shift
 from mgcap.geo.tiles import Answers
@@ -88,11 +88,11 @@ def map_raster(
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
+    chosen, classes = chosen_options(map_raster, options), tuple(str(name) for name in classifier.classes_)
     check_target(out)
     if not is_virtual(raster):
         check_outputs(out, Path(raster))
     workers = workers or compute_here(classifier)
-    chosen, classes = MapOptions(**options), tuple(str(name) for name in classifier.classes_)
     limits = _limits(classifier, unknown, progress)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from mgcap.data.decoding import max_pixels
 from mgcap.data.imagery import Imagery
 from mgcap.data.limits import MIN_SIDE
-from mgcap.errors import RasterError
+from mgcap.errors import RasterError, check_parameters
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile, cells_in_tile
 from mgcap.geo.opening import file_state, is_virtual
@@ -145,6 +147,17 @@ class MapOptions:
             raise RasterError(f"`cells` takes 1 to {MOST_CELLS}, not {self.cells}")
         if not 0 <= self.min_valid <= 1:
             raise RasterError(f"`min_valid` takes 0 to 1, not {self.min_valid}")
+
+
+def chosen_options(function: Callable[..., object], given: Mapping[str, Any]) -> MapOptions:
+    """The options that were given to a function beside its own parameters.
+
+    Raises:
+        ParameterError: If there is none of this name.
+    """
+    known = [*MapOptions.__dataclass_fields__, *inspect.signature(function).parameters]
+    check_parameters(function.__name__, given, known)
+    return MapOptions(**given)
 
 
 @dataclass(frozen=True)

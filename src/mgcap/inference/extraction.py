@@ -40,6 +40,8 @@ _FIELDS = {
     "size", "frame", "corners", "backbone", "layer", "activated",
     "reduction", "channels", "feature_norm", "embedding", "unbiased", "ridge", "rotation_pooling",
 }  # fmt: skip
+#: Values that may be somebody's code, and how a row calls their fingerprints.
+_RULES = {"rotation_pooling": "rule", "backbone": "network"}
 
 
 def recipe_of(model: MGCAP, engine: str, variant: Variant, granularity: int, count: int, weights: str) -> Recipe:
@@ -48,8 +50,8 @@ def recipe_of(model: MGCAP, engine: str, variant: Variant, granularity: int, cou
     values = c.model_dump(mode="json", include=_FIELDS)
     if c.architecture is not None:
         values["architecture"] = c.architecture
-    if (rule := rule_fingerprints(c).get("rotation_pooling")) is not None:
-        values["rule"] = rule
+    rules = rule_fingerprints(c)
+    values |= {key: rules[field] for field, key in _RULES.items() if field in rules}
     return {
         **values,
         "crop": round(model.config.field_of_view * model.config.granularities[granularity], 9),

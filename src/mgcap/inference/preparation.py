@@ -17,6 +17,7 @@ from mgcap.inference import engines
 from mgcap.inference.calibration import calibration_views
 from mgcap.inference.engines import Calibration, Engine
 from mgcap.inference.engines.openvino import MISFIT
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.inference.universal import UniversalDescriptor
 from mgcap.model import MGCAP
 from mgcap.persistence.cache import FeatureCache
@@ -62,8 +63,9 @@ def prepare_engine(model: MGCAP, runtime: Runtime, calibration: Calibration | di
     if name == "openvino" and calibration is None:  # a model that was trained in fp32
         name = "openvino-fp32"
     networks, size, views = list(model.backbones), model.config.size, calibration or {}
+    code = rule_fingerprints(model.config).get("backbone", "")
     try:
-        return engines.open_engine(name, networks, size, views, progress)
+        return engines.open_engine(name, networks, size, views, progress, code)
     except MgcapError:
         raise
     except Exception as error:  # whatever a converter may raise on an unusual network

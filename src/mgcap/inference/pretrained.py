@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mgcap.config import PRESETS, MGCAPConfig
-from mgcap.descriptions import values_checked
 from mgcap.errors import MgcapError, did_you_mean
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import universal_for
@@ -38,7 +36,7 @@ def pretrained_model(
 def _preset(name: str, weights: str | Path, values: dict[str, Any]) -> MGCAP:
     if "num_classes" not in values:
         raise MgcapError(f"num_classes: say how many classes the head of '{name}' shall have")
-    model, _ = build_model(_checked(MGCAPConfig, {"preset": name, **values}), weights, Runtime(device="cpu"))
+    model, _ = build_model(MGCAPConfig(**{"preset": name, **values}), weights, Runtime(device="cpu"))
     model.head.reset_parameters()  # by torch's own random numbers, so that torch.manual_seed counts
     universal = universal_for(model)
     if universal is not None:
@@ -49,7 +47,7 @@ def _preset(name: str, weights: str | Path, values: dict[str, Any]) -> MGCAP:
 def _saved(name: str | Path, values: dict[str, Any]) -> MGCAP:
     found = read_bundle(find_model(name))
     saved, _ = restore_model(found, name, silent)
-    config = _checked(found.config.replace, values)
+    config = found.config.replace(**values)
     if config == found.config:
         return saved
     model = MGCAP(config).eval()
@@ -62,8 +60,3 @@ def _saved(name: str | Path, values: dict[str, Any]) -> MGCAP:
         changed = ", ".join(value for value in values if value != "num_classes")
         raise MgcapError(f"the weights of {name} do not fit a model with other values of {changed}") from error
     return model
-
-
-def _checked(configured: Callable[..., MGCAPConfig], values: dict[str, Any]) -> MGCAPConfig:
-    with values_checked():
-        return configured(**values)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mgcap.backbones.pretrained import state_hash
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
+from mgcap.inference.fingerprints import rule_fingerprints
 from mgcap.model import MGCAP
 from mgcap.persistence.cache import FeatureCache, RowStore, content_key
 from mgcap.training.gradient_cache import Autocast, KeptViews, SampledViews, Trunk
@@ -48,10 +49,12 @@ class ViewKeeper:
     ) -> None:
         self.model, self.trunk, self.augmented, self.autocast = model, trunk, augmented, autocast
         config = model.config
+        rules = rule_fingerprints(config)
         shared = {
             "kind": "views through frozen layers",
             **config.model_dump(mode="json", include=_FIELDS),
             **({} if config.architecture is None else {"architecture": config.architecture}),
+            **({"network": rules["backbone"]} if "backbone" in rules else {}),
             "before": recipe.train_from,
             "weights": [state_hash(frozen.state_dict()) for frozen in trunk.frozen],
             "engine": f"torch {torch.__version__} {model.mean.device.type} {recipe.precision}",

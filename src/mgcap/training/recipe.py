@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import nn
 
 from mgcap.descriptions import FINETUNE
 from mgcap.errors import DataError
+from mgcap.values import Values
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -19,10 +20,8 @@ Count = Annotated[int, Field(ge=1)]
 Weights = Literal["none", "auto"] | dict[str, Annotated[float, Field(ge=0)]]
 
 
-class Finetune(BaseModel):
+class Finetune(Values):
     """Every choice of fine-tuning; what is not given is the paper's. Each field says what it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     epochs: Annotated[int, Field(ge=1, le=10_000, description=FINETUNE["epochs"])] = 9
     batch: Annotated[int, Field(ge=1, le=100_000, description=FINETUNE["batch"])] = 12

@@ -90,6 +90,26 @@ def test_int8_is_near_and_rebuilt_bit_for_bit_from_its_constants(
             OpenVinoEngine([network], 64, constants, silent)
 
 
+def test_a_kept_graph_is_not_that_of_an_edited_network(int8_works: None) -> None:
+    """The parameters and the structure in words of both are the same."""
+
+    class Own(torch.nn.Module):
+        def __init__(self, power: int) -> None:
+            super().__init__()
+            self.conv, self.power = torch.nn.Conv2d(3, 4, 8, 8), power
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x) ** self.power
+
+    views = list(_views(4))
+    found = []
+    for power in (1, 2):
+        torch.manual_seed(0)
+        engine = OpenVinoEngine([Own(power).eval()], 64, lambda: views, silent, code=str(power))
+        found.append(engine.features(torch.stack(views), 0))
+    torch.testing.assert_close(found[0] ** 2, found[1], atol=0.1, rtol=0.1)
+
+
 def test_a_network_that_cannot_be_converted_runs_in_torch(
     scenes: Path, int8_works: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

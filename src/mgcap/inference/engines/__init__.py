@@ -85,6 +85,7 @@ def open_engine(
     size: int,
     calibration: Calibration | dict[str, Tensor],
     progress: Progress = silent,
+    code: str = "",
 ) -> Engine:
     """Make an engine ready.
 
@@ -94,9 +95,10 @@ def open_engine(
         size: Side of a view.
         calibration: For int8: gives views, or what an earlier engine learnt from views.
         progress: Where to report.
+        code: Fingerprint of what builds the networks, where that may change.
     """
     if name.startswith("torch"):
         return TorchEngine(backbones, compiled=name == "torch-compile")
     from mgcap.inference.engines.openvino import OpenVinoEngine
 
-    return OpenVinoEngine(backbones, size, calibration if name == "openvino" else None, progress)
+    return OpenVinoEngine(backbones, size, calibration if name == "openvino" else None, progress, code)

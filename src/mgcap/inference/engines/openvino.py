@@ -80,6 +80,7 @@ class OpenVinoEngine:
         size: Side of a view.
         calibration: Views to quantise with, or the :attr:`quantisation` of another engine; None for fp32.
         progress: Where to report.
+        code: Fingerprint of what builds the networks, where that may change: int8 graphs are kept.
 
     Attributes:
         quantisation: The constants that the calibration found, for each distinct network: with them any machine
@@ -94,11 +95,13 @@ class OpenVinoEngine:
         size: int,
         calibration: Calibration | Constants | None,
         progress: Progress,
+        code: str = "",
     ) -> None:
         quiet_openvino()
         self.name = "openvino-fp32" if calibration is None else "openvino"
         self.made_from = weight_stamp(backbones)
         self.quantisation: Constants = {}
+        self._code = code
         self.queues: list[Any] = []
         self._models: list[Any] = []  # the network of each queue
         self._resized: dict[int, OpenVinoEngine] = {}
@@ -144,7 +147,7 @@ class OpenVinoEngine:
         key = str(len(self.quantisation))
         given = {key: calibration[key]} if isinstance(calibration, dict) else calibration
         with progress("Preparing int8", None):
-            model, self.quantisation[key] = quantised(network, size, given)
+            model, self.quantisation[key] = quantised(network, size, given, self._code)
         return model
 
     @torch.inference_mode()
@@ -193,12 +196,12 @@ def _converted(network: nn.Module, size: int) -> Any:
         return ov.convert_model(network, example_input=torch.zeros(1, 3, size, size), input=[-1, 3, size, size])
 
 
-def quantised(network: nn.Module, size: int, given: Calibration | Constants) -> tuple[Any, Tensor]:
+def quantised(network: nn.Module, size: int, given: Calibration | Constants, code: str = "") -> tuple[Any, Tensor]:
     """The int8 model of a network and its constants; both are kept in the cache."""
     ov = quiet_openvino()
     folder = cache_dir() / "engines"
     folder.mkdir(parents=True, exist_ok=True)
-    base = f"{state_hash(network.state_dict())} {network!r} {size} {versions()}"
+    base = f"{state_hash(network.state_dict())} {network!r} {size} {versions()}{code}"
     model = None
     if isinstance(given, dict):
         (constants,) = given.values()
