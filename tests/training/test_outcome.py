@@ -16,7 +16,7 @@ from mgcap.model import MGCAP
 from mgcap.runtime import Runtime
 from mgcap.training import outcome as module
 from mgcap.training.composed import Composed, draw_folds
-from mgcap.training.outcome import PURE, Outcome, solve_head
+from mgcap.training.outcome import PURE, WINDOWS_SHARE, Outcome, solve_head
 from mgcap.training.recipe import Finetune
 from mgcap.training.setup import Setup, TrainingSet
 from mgcap.training.softmax import HeadSolver
@@ -91,13 +91,13 @@ def test_the_sample_is_of_all_images(model: MGCAP, rows: Tensor, data: TrainingS
         assert np.abs(picture.astype(int) - (40 + 80 * number)).max() < 8
 
 
-def test_windows_count_as_much_as_all_images(model: MGCAP, rows: Tensor, data: TrainingSet, windows: Composed) -> None:
+def test_windows_count_a_share_of_all_images(model: MGCAP, rows: Tensor, data: TrainingSet, windows: Composed) -> None:
     """Also where images count differently; the oracle has every weight written out."""
     weights = np.random.default_rng(1).uniform(0.5, 2, COUNT).tolist()
     data = TrainingSet(data.items, data.targets, data.classes, weights)
     found = _solved(model, rows, data, composed=40, regularisation=1e-3)
     targets = torch.cat([F.one_hot(torch.tensor(data.targets), 3).float(), windows.shares])
-    every = [*weights, *[sum(weights) / WINDOWS] * WINDOWS]
+    every = [*weights, *[WINDOWS_SHARE * sum(weights) / WINDOWS] * WINDOWS]
     solver = HeadSolver(torch.cat([rows, windows.rows]), targets, 3, every)
     expected = solver.head(solver.solve(None, (1e-3,)))
     torch.testing.assert_close(model.head.weight, expected.weight)
@@ -113,7 +113,7 @@ def test_probabilities_of_windows_mean_what_they_say(
     found = _solved(model, rows, data, composed=40)
     folds = np.concatenate([draw_folds(np.array(data.targets), 3), windows.folds])
     targets = torch.cat([F.one_hot(torch.tensor(data.targets), 3).float(), windows.shares])
-    weights = [1.0] * COUNT + [COUNT / WINDOWS] * WINDOWS
+    weights = [1.0] * COUNT + [WINDOWS_SHARE * COUNT / WINDOWS] * WINDOWS
     solver = HeadSolver(torch.cat([rows, windows.rows]), targets, 3, weights, folds.tolist())
     solution = solver.solve(seed=3)
     assert solution.cv_logits is not None and found.held_out is not None
