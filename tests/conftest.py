@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ settings.load_profile("mgcap")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # a test may import OpenVINO by itself; its telemetry works in child processes, and waits for them at exit
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
 
