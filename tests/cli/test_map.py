@@ -38,7 +38,7 @@ def test_map(raster: Path, model: Path, tmp_path: Path) -> None:
     assert named[0] == out
     assert all(path.is_file() for path in named)
     features = json.loads(out.read_text())["features"]
-    assert len(features) == 4
+    assert len(features) == 4 * 16  # each tile has 4 x 4 cells
     assert {"class", "probability"} <= set(features[0]["properties"])
 
 
@@ -54,7 +54,7 @@ def test_several_rasters_go_to_a_folder(raster: Path, model: Path, tmp_path: Pat
 def test_areas_of_a_class_are_dissolved(raster: Path, model: Path, tmp_path: Path) -> None:
     options = ["--model", model, "--engine", "torch", "--dissolve"]
     done = run("map", raster, *options, "--out", tmp_path / "maps" / "landuse.parquet")
-    assert Path(done.stdout.splitlines()[-1]) == tmp_path / "maps" / "landuse.classes.parquet"
+    assert str(tmp_path / "maps" / "landuse.classes.parquet") in done.stdout.splitlines()
     assert (tmp_path / "maps" / "landuse.classes.sld").is_file()
     cells, patches = (
         pyarrow.parquet.read_table(tmp_path / "maps" / f"{name}.parquet") for name in ("landuse", "landuse.classes")

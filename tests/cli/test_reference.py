@@ -27,7 +27,7 @@ def raster(tmp_path: Path, scenes: Path) -> Path:
 
 def test_a_map_is_sampled_and_assessed(raster: Path, model: Path, tmp_path: Path) -> None:
     out, points = tmp_path / "landuse.gpkg", tmp_path / "points.gpkg"
-    command = ("map", raster, "--model", model, "--out", out, "--engine", "torch")
+    command = ("map", raster, "--model", model, "--out", out, "--engine", "torch", "--unknown", 0)
     run(*command)
     done = run("datasets", "sample", out, "--per-class", 5, "--out", points, "--seed", 3)
     assert done.stdout.splitlines()[0].split() == ["class", "share", "of", "the", "area,", "%", "points"]
@@ -39,7 +39,7 @@ def test_a_map_is_sampled_and_assessed(raster: Path, model: Path, tmp_path: Path
     table.to_file(points)
     done = run(*command, "--reference", points)
     lines = done.stdout.splitlines()
-    assert [Path(line).name for line in lines[5:9]] == [
+    assert [Path(line).name for line in lines[6:10]] == [
         f"landuse.{kind}" for kind in ("assessment.html", "assessment.json", "assessment.csv", "confusion.csv")
     ]
     assert lines[-1].startswith("100.0 % overall accuracy, of the area")
@@ -65,7 +65,7 @@ def test_bad_references_are_refused_before_the_map_is_made(raster: Path, model: 
     names.write_text("reference,map\nlava,magma\n")
     assert "--names maps 'lava' to 'magma', which the map has not" in told("--reference", truth, "--names", names)
     assert "no field 'kind'; it has class, x, y" in told("--reference", truth, "--field", "kind")
-    assert "--design takes auto, stratified, random, other, not 'odd'" in told("--reference", truth, "--design", "odd")
+    assert "--design: 'odd' is unknown; allowed are 'auto'" in told("--reference", truth, "--design", "odd")
     assert "--names is for maps with --reference" in told("--names", names)
 
 
