@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import StratifiedKFold
 
 import mgcap
 from mgcap import SceneClassifier, SceneDescriptor
@@ -14,6 +17,7 @@ from mgcap.backbones.pretrained import state_hash
 from mgcap.data.folders import SceneFolder, open_folder
 from mgcap.errors import DataError, ImageError, MgcapError, ValuesError, WeightsError
 from mgcap.inference.engines.torch import TorchEngine
+from mgcap.inference.sample import Sketch
 from tests.backbones.fakes import publish
 from tests.conftest import TINY
 
@@ -135,11 +139,14 @@ def test_a_stock_backbone_is_stored_by_name(
         ({"descriptor": "mine"}, "descriptor: 'mine' is unknown; allowed are universal, own"),
         ({"progress": "yes"}, "progress: must be True, False"),
         ({"seed": "one"}, "seed: must be a whole number"),
+        ({"composed": -1}, "composed: must be a whole number from 0 to 100,000, not -1"),
+        ({"composed": 100_001}, "composed: must be a whole number from 0 to 100,000"),
+        ({"composed": 0.5}, "composed: must be a whole number"),
     ],
 )
 def test_bad_values_are_refused_before_any_image_is_read(values: dict, sentence: str) -> None:
     estimators = [SceneClassifier(**values)]  # the constructor keeps values, as scikit-learn asks for it
-    if not {"finetune", "resolution", "regularisation"} & set(values):
+    if not {"finetune", "resolution", "regularisation", "composed"} & set(values):
         estimators.append(SceneDescriptor(**values))
     for estimator in estimators:
         with pytest.raises(MgcapError, match=sentence) as caught:
@@ -344,3 +351,82 @@ def test_readable_images_are_looked_at_once(
     assert np.array_equal(classify(cache=False), exact)
     monkeypatch.setattr(TorchEngine, "features", lambda *views: pytest.fail("the network looked"))
     assert np.array_equal(classify(), first)
+
+
+def _numbers(model: SceneClassifier, files: list[Path]) -> np.ndarray:
+    """How far images are from the sample, by the definition."""
+    assert model.sample_ is not None
+    kept, mean = (own.double().numpy() for own in (model.sample_.vectors, model.sample_.mean))
+    rows = Sketch(model.model_.head.in_features)(torch.from_numpy(model.transform(files))).double().numpy() - mean
+    return np.array([1 - max(a @ b / np.sqrt((a @ a) * (b @ b)) for b in kept) for a in rows])
+
+
+def test_what_is_unknown(fitted: SceneClassifier, folder: SceneFolder, tmp_path: Path) -> None:
+    files, probabilities = folder.paths, fitted.predict_proba(folder.paths)
+    distances = _numbers(fitted, files)
+    fitted.save(tmp_path / "m.mgcap")
+    again = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    shares = []
+    for alpha in (0.01, 0.3, 0.7, 0.95):
+        limits = fitted.limits(alpha)
+        expected = (distances > limits.distance) | (probabilities.max(1) < limits.confidence)
+        assert fitted.is_unknown(files, alpha).tolist() == expected.tolist()
+        assert again.limits(alpha) == pytest.approx(limits) and (again.is_unknown(files, alpha) == expected).all()
+        shares.append(expected.mean())
+    assert shares == sorted(shares) and shares[0] < 0.1 < shares[-1]
+    assert not fitted.is_unknown(files, 0).any() and fitted.limits(0) == (np.inf, 0)
+    for alpha in (1, -0.1, 2):
+        with pytest.raises(MgcapError, match="`unknown` takes 0"):
+            fitted.limits(alpha)
+    with pytest.raises(NotFittedError):
+        SceneClassifier(**TINY).limits(0.01)
+
+
+def test_limits_are_what_held_out_images_exceeded(folder: SceneFolder) -> None:
+    """Each fifth by a model of the other four, sampled from these alone."""
+    labels = np.array(folder.labels)
+    model = SceneClassifier(**TINY).fit(folder.paths, labels)
+    rows = Sketch(model.model_.head.in_features)(torch.from_numpy(model.transform(folder.paths))).double().numpy()
+    rows -= rows.mean(0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    apart = np.zeros(24)
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(rows, labels):
+        apart[test] = 1 - (rows[test] @ rows[train].T).max(1)
+    for alpha in (0.1, 0.25, 0.5):
+        assert model.limits(alpha).distance == pytest.approx(np.quantile(apart, 1 - alpha), abs=1e-4)
+        assert model.limits(alpha).confidence == pytest.approx(model.reject_threshold(alpha))
+
+
+def test_a_model_says_what_it_knows_of_the_unknown(fitted: SceneClassifier, folder: SceneFolder) -> None:
+    fixed = SceneClassifier(**{**TINY, "regularisation": 1e-6}).fit(folder.paths, folder.labels)
+    assert fixed.limits(0.1).confidence == 0 < fixed.limits(0.1).distance < np.inf  # no head was held out
+    bare = SceneClassifier.from_model(fitted.model_, fitted.classes_, engine="torch")
+    assert bare.sample_ is None and not bare.is_unknown(folder.paths[:1], 0).any()
+    with pytest.raises(MgcapError, match="knows no held-out confidence"):
+        bare.limits(0.01)
+
+
+def test_composed_scenes_are_not_for_fine_tuning(folder: SceneFolder) -> None:
+    with pytest.raises(MgcapError, match="composed: is for the exact head alone"):
+        SceneClassifier(**TINY, composed=200, finetune={"epochs": 1}).fit(folder.paths, folder.labels)
+
+
+def test_heads_learn_from_composed_scenes_too(fitted: SceneClassifier, folder: SceneFolder, tmp_path: Path) -> None:
+    model = SceneClassifier(**TINY, composed=300).fit(folder.paths, folder.labels)
+    assert model.sample_ is not None and fitted.sample_ is not None
+    windows = 5 * 14**2  # whole scenes, as many of each fold
+    assert len(model.sample_.vectors) == 24 + windows and len(fitted.sample_.vectors) == 24
+    assert model.sample_.targets[:24].tolist() == [list(folder.classes).index(label) for label in folder.labels]
+    pictures = model.sample_.pictures()
+    assert pictures is not None and len(pictures) == 24
+    with Image.open(folder.paths[7]) as image:
+        assert np.abs(pictures[7].astype(float) - np.asarray(image.convert("RGB").resize((64, 64)))).mean() < 20
+    assert model.metrics_["temperature"] > 0 and "temperature" not in fitted.metrics_
+    again = SceneClassifier(**TINY, composed=300).fit(folder.paths, folder.labels)
+    assert np.array_equal(again.predict_proba(folder.paths), model.predict_proba(folder.paths))
+    assert not np.allclose(model.predict_proba(folder.paths), fitted.predict_proba(folder.paths), atol=1e-3)
+    model.save(tmp_path / "m.mgcap")
+    loaded = mgcap.load(tmp_path / "m.mgcap", engine="torch")
+    assert loaded.get_params()["composed"] == 300
+    assert all(torch.equal(own, model.sample_.tensors()[name]) for name, own in loaded.sample_.tensors().items())
+    assert np.array_equal(loaded.predict_proba(folder.paths), model.predict_proba(folder.paths))

@@ -119,6 +119,9 @@ def bundle(data: bytes) -> None:
             loaded = SceneClassifier.load(path, engine="torch")
             proba = loaded.predict_proba([np.zeros((64, 64, 3), np.uint8)])
             assert np.isfinite(proba).all()
+            if loaded.sample_ is not None:
+                loaded.limits(0.01)
+                loaded.sample_.pictures()
         except (BundleError, WeightsError, ImageError) as error:
             _one_line(error)
 

@@ -31,15 +31,35 @@ def _write(path: Path, values: Any) -> None:
         dataset.write(values)
 
 
-def test_map(raster: Path, model: Path, tmp_path: Path) -> None:
+def _named(stdout: str) -> list[Path]:
+    """The files that a command names, before what it says of the map."""
+    return [Path(line) for line in stdout.split("\n\n")[0].splitlines()]
+
+
+@pytest.mark.parametrize(("way", "cells"), [(["--exact"], 4), ([], 64), (["--cells", 2], 16), (["--overlap", 0.5], 16)])
+def test_map(raster: Path, model: Path, tmp_path: Path, way: list[object], cells: int) -> None:
     out = tmp_path / "maps" / "landuse.geojson"
-    done = run("map", raster, "--model", model, "--out", out, "--engine", "torch")
-    named = [Path(line) for line in done.stdout.splitlines()]
+    done = run("map", raster, "--model", model, "--out", out, "--engine", "torch", *way)
+    named = _named(done.stdout)
     assert named[0] == out
     assert all(path.is_file() for path in named)
     features = json.loads(out.read_text())["features"]
-    assert len(features) == 4 * 16  # each tile has 4 x 4 cells
+    assert len(features) == cells
     assert {"class", "probability"} <= set(features[0]["properties"])
+    assert (tmp_path / "maps" / "scene.zarr").is_dir() == ("--exact" not in way and "--overlap" not in way)
+
+
+def test_a_second_map_uses_the_index_of_the_first(raster: Path, model: Path, tmp_path: Path) -> None:
+    options = ["--model", model, "--engine", "torch", "--index", tmp_path / "kept" / "scene.zarr"]
+    first = run("map", raster, *options, "--out", tmp_path / "a.gpkg")
+    second = run("map", raster, *options, "--out", tmp_path / "b.gpkg", "--cells", 2, "--unknown", 0)
+    assert "Describing cells" in first.stderr and "Describing cells" not in second.stderr
+    assert "16 cells with data" in second.stderr
+    for way in (["--exact"], ["--overlap", 0.5]):
+        assert "--index is for maps without --exact" in sentence("map", raster, *options, *way)
+    other = tmp_path / "other.tif"
+    other.write_bytes(raster.read_bytes())
+    assert "--index is for one raster, not for 2" in sentence("map", raster, other, *options, "--out", tmp_path)
 
 
 def test_several_rasters_go_to_a_folder(raster: Path, model: Path, tmp_path: Path) -> None:
@@ -54,7 +74,7 @@ def test_several_rasters_go_to_a_folder(raster: Path, model: Path, tmp_path: Pat
 def test_areas_of_a_class_are_dissolved(raster: Path, model: Path, tmp_path: Path) -> None:
     options = ["--model", model, "--engine", "torch", "--dissolve"]
     done = run("map", raster, *options, "--out", tmp_path / "maps" / "landuse.parquet")
-    assert str(tmp_path / "maps" / "landuse.classes.parquet") in done.stdout.splitlines()
+    assert tmp_path / "maps" / "landuse.classes.parquet" in _named(done.stdout)
     assert (tmp_path / "maps" / "landuse.classes.sld").is_file()
     cells, patches = (
         pyarrow.parquet.read_table(tmp_path / "maps" / f"{name}.parquet") for name in ("landuse", "landuse.classes")

@@ -15,6 +15,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from mgcap import SceneClassifier
 from tests.cli.run import empty, run, run_apart, sentence
 from tests.data.files import good_files, grey_tiff, mutated
 
@@ -33,7 +34,7 @@ def test_predict_in_every_format(scenes: Path, model: Path, tmp_path: Path) -> N
     parsed = json.loads(done.stdout)
     assert [entry["class"] for entry in parsed[:-1]] == [row["class"] for row in rows[:-1]]
     assert sum(entry["probability"] for entry in parsed[0]["top5"]) == pytest.approx(1, abs=1e-4)
-    assert parsed[-1]["class"] is None and parsed[-1]["error"]
+    assert parsed[-1]["class"] is None and parsed[-1]["unknown"] is None and parsed[-1]["error"]
     assert "1 of 11 images could not be read" in done.stderr
     assert "probability" in run(*arguments, "--format", "table").stdout
     run("predict", broken, "--model", model, code=1)
@@ -113,12 +114,22 @@ def test_bad_models(model: Path, tmp_path: Path, scenes: Path) -> None:
 
 
 def test_what_is_not_sure_enough_is_unknown(scenes: Path, model: Path) -> None:
-    arguments = ["predict", scenes, "--model", model, "--format", "csv"]
-    plain = list(csv.DictReader(io.StringIO(run(*arguments).stdout)))
-    strict = list(csv.DictReader(io.StringIO(run(*arguments, "--reject", 0.99).stdout)))
+    arguments = ["predict", scenes, "--model", model, "--format"]
+    plain = list(csv.DictReader(io.StringIO(run(*arguments, "csv").stdout)))
+    strict = list(csv.DictReader(io.StringIO(run(*arguments, "csv", "--unknown", 0.99).stdout)))
     assert "unknown" not in {row["class"] for row in plain} and "unknown" in {row["class"] for row in strict}
     assert [row["probability"] for row in plain] == [row["probability"] for row in strict]
-    assert "between 0 and 1" in sentence(*arguments, "--reject", 2)
+    assert "less than or equal to 0.99" in run(*arguments, "csv", "--unknown", 2, code=2).output
+    own = SceneClassifier.load(model, engine="torch")
+    rows = json.loads(run(*arguments, "json", "--unknown", 0.5, "--no-cache").stdout)
+    found = own.predict_readable([row["path"] for row in rows], on_error=None, keep=False)
+    assert found.distances is not None
+    assert [row["distance"] for row in rows] == pytest.approx(found.distances, abs=1e-4)
+    limits = own.limits(0.5)
+    expected = (found.distances > limits.distance) | (found.probabilities.max(1) < limits.confidence)
+    assert [row["unknown"] for row in rows] == expected.tolist() and 0 < expected.sum() < len(rows)
+    assert [row["class"] == "unknown" for row in rows] == expected.tolist()
+    assert "unknown" not in {entry["class"] for row in rows for entry in row["top5"]}
 
 
 def test_large_rasters_are_for_map(model: Path, scenes: Path, write_raster: Any, tmp_path: Path) -> None:

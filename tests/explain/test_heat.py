@@ -50,14 +50,14 @@ class _Rest(nn.Module):
 def test_grad_cam_is_captums() -> None:
     model = _model()
     features = _features(model)
-    gradients, logits, _ = feature_gradients(model, features, lambda out: out[2])
+    gradients, found, _ = feature_gradients(model, features, lambda out: out[2])
     stacked = torch.cat(features).reshape(6, -1, 3, 3)
     rest = _Rest(model)
     expected = LayerGradCam(rest, rest.entry).attribute(stacked, target=2, relu_attributions=True)
     ours = torch.cat([heat_map("gradcam", f, g) for f, g in zip(features, gradients, strict=True)])
     assert ours.max() > 0
     torch.testing.assert_close(ours, expected[:, 0].detach())
-    torch.testing.assert_close(logits, rest(stacked)[0].detach())
+    torch.testing.assert_close(found.logits, rest(stacked).detach())
 
 
 def test_grad_cam_plus_plus_as_its_paper_writes_it() -> None:

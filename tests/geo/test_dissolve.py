@@ -72,7 +72,8 @@ def test_patches_are_cells_that_share_edges(found: ClassMap) -> None:
 
 
 def _written(path: Path, place: Place, found: ClassMap, layer: str | None = "classes") -> Any:
-    file = write_polygons(path, found, GRID, place, [*LABELS, "unknown"], dissolve=True)[-1]
+    files = write_polygons(path, found, GRID, place, [*LABELS, "unknown"], dissolve=True)
+    file = [file for file in files if file.suffix == path.suffix][-1]
     meta, _, geometry, fields = pyogrio.raw.read(file, layer=layer)
     return shapely.from_wkb(geometry), dict(zip(meta["fields"], fields, strict=True))
 
@@ -158,7 +159,7 @@ def test_degrees_are_those_of_the_cells(tmp_path: Path, found: ClassMap, crs: st
 
 def test_without_a_place_polygons_keep_pixels(tmp_path: Path, found: ClassMap) -> None:
     place = _place(None, 1, 0, 0, 0, 1, 0)
-    (cells, patched) = write_polygons(tmp_path / "a.json", found, GRID, place, [*LABELS, "unknown"], dissolve=True)
+    cells, patched, *_ = write_polygons(tmp_path / "a.json", found, GRID, place, [*LABELS, "unknown"], dissolve=True)
     assert patched.name == "a.classes.json"
     features = json.loads(patched.read_text())["features"]
     shapes = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features]
@@ -171,7 +172,8 @@ def test_a_parquet_file_has_the_same_polygons(tmp_path: Path, found: ClassMap) -
     place = _place("EPSG:25832", *SQUARE)
     shapes, fields = _written(tmp_path / "map.gpkg", place, found)
     files = write_polygons(tmp_path / "map.parquet", found, GRID, place, [*LABELS, "unknown"], dissolve=True)
-    assert [file.name for file in files] == ["map.parquet", "map.classes.parquet"]
+    assert [file.name for file in files[:2]] == ["map.parquet", "map.classes.parquet"]
+    assert {file.name for file in files[2:]} == {"map.qml", "map.sld", "map.classes.qml", "map.classes.sld"}
     table = geopandas.read_parquet(files[1])
     assert shapely.equals_exact(table.geometry.values, shapes).all()
     assert table["class"].tolist() == fields["class"].tolist()

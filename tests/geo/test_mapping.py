@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import shutil
@@ -16,12 +17,15 @@ from PIL import Image
 from rasterio.transform import Affine
 
 from mgcap.classifier import SceneClassifier
+from mgcap.data.folders import open_folder
 from mgcap.errors import RasterError
 from mgcap.geo.mapping import compute_here, map_raster
 from mgcap.geo.plan import Plan, parse_tile
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import _sieved
 from mgcap.runtime import Progress
+from tests.conftest import TINY
+from tests.inference.plain import patches_backbone
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +41,12 @@ def make_map(classifier: SceneClassifier, model_file: Path, tmp_path: Path) -> A
     return make
 
 
+@pytest.fixture(params=[False, True], ids=["dense", "exact"])
+def exact(request: pytest.FixtureRequest) -> bool:
+    """Both ways to make a map: from an index of the raster's cells, and tile by tile."""
+    return bool(request.param)
+
+
 def _features(path: Path) -> Any:
     meta, _, geometry, fields = pyogrio.raw.read(path, layer="scenes")
     return meta, geometry, dict(zip(meta["fields"], fields, strict=True))
@@ -45,7 +55,7 @@ def _features(path: Path) -> Any:
 def test_every_cell_is_what_predict_says_of_it(
     make_map: Any, write_raster: Any, picture: Any, classifier: SceneClassifier
 ) -> None:
-    done = make_map(write_raster(picture))
+    done = make_map(write_raster(picture), exact=True)
     grid = done.plan.grid
     assert (grid.columns, grid.rows, len(grid)) == (4, 3, 12)
     assert done.plan.shape == (64, 64)
@@ -53,7 +63,7 @@ def test_every_cell_is_what_predict_says_of_it(
     cut = [np.moveaxis(picture[:, t.y : t.y + t.height, t.x : t.x + t.width], 0, -1) for t in tiles]
     expected = classifier.predict_proba(cut).reshape(3, 4, -1)
     assert np.allclose(done.found.probabilities, expected, atol=1e-5)
-    angles = [float(_canonical(classifier, image)) for image in cut]
+    angles = [_canonical(classifier, image) for image in cut]
     assert done.found.angles.ravel().tolist() == angles
 
 
@@ -64,10 +74,29 @@ def _canonical(classifier: SceneClassifier, image: Any) -> float:
     return classifier.model_.config.angles[int(votes.sum(1).argmax())]
 
 
-def test_geopackage_has_polygons_areas_and_a_style(make_map: Any, write_raster: Any, picture: Any) -> None:
+def test_every_cell_of_the_dense_way_is_what_predict_says_of_the_tile_around_it(
+    make_map: Any, write_raster: Any, picture: Any, scenes: Path, tmp_path: Path
+) -> None:
+    picture = np.concatenate([picture, picture[:, :2]], 1)  # whole positions of a network with one for 8 x 8 pixels
+    with patches_backbone():
+        small = {**TINY, "backbone": "patches", "layer": "last", "reduction": "none", "channels": None, "rotations": 4}
+        folder, model = open_folder(scenes), tmp_path / "patches.mgcap"
+        classifier = SceneClassifier(**{**small, "field_of_view": 1.0, "resolution": 0.5, "cache": False})
+        classifier.fit(folder.paths, folder.labels).save(model)
+        done = map_raster(classifier, model, write_raster(picture), tmp_path / "map.gpkg", unknown=0)
+        starts = [[min(max(16 * n - 24, 0), side - 64) for n in range(-(-side // 16))] for side in (152, 200)]
+        cut = [np.moveaxis(picture[:, y : y + 64, x : x + 64], 0, -1) for y, x in itertools.product(*starts)]
+        expected = classifier.predict_proba(cut).reshape(10, 13, -1)
+        angles = [_canonical(classifier, image) for image in cut]
+    assert 0.5 < expected.max(-1).mean() < 0.99
+    assert np.allclose(done.found.probabilities, expected, atol=5e-3)  # vectors are kept in half precision
+    assert done.found.angles.ravel().tolist() == angles
+
+
+def test_geopackage_has_polygons_areas_and_a_style(make_map: Any, write_raster: Any, picture: Any, exact: bool) -> None:
     import shapely
 
-    done = make_map(write_raster(picture))
+    done = make_map(write_raster(picture), exact=exact)
     meta, geometry, fields = _features(done.files[0])
     assert meta["crs"] == "EPSG:25832"
     shapes = shapely.from_wkb(geometry)
@@ -75,7 +104,8 @@ def test_geopackage_has_polygons_areas_and_a_style(make_map: Any, write_raster: 
     assert shapely.area(shapes).sum() == pytest.approx(100 * 75)
     assert fields["area_m2"].sum() == pytest.approx(100 * 75, rel=2e-3)  # the projection's scale is 0.9996
     assert set(fields["class"]) <= set(done.classes)
-    assert (fields["probability"] <= 1).all()
+    assert len(geometry) == (12 if exact else 130)
+    assert np.nanmax(fields["probability"]) <= 1
     assert all(text.count(", ") == 2 for text in fields["top3"])
     with sqlite3.connect(done.files[0]) as database:
         ((table, style, default),) = database.execute("SELECT f_table_name, styleQML, useAsDefault FROM layer_styles")
@@ -84,13 +114,14 @@ def test_geopackage_has_polygons_areas_and_a_style(make_map: Any, write_raster: 
     assert style.count("<category ") == len(done.classes)
 
 
-def test_rasters_picture_and_table(make_map: Any, write_raster: Any, picture: Any) -> None:
-    done = make_map(write_raster(picture))
-    _, classes, probability, look, table = done.files
+def test_rasters_picture_and_table(make_map: Any, write_raster: Any, picture: Any, exact: bool) -> None:
+    done = make_map(write_raster(picture), exact=exact, unknown=0)
+    _, classes, probability, look, table = done.files[:5]
     with rasterio.open(classes) as dataset:
         assert dataset.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
         assert (dataset.read(1) == done.found.classes + 1).all()
-        assert dataset.transform == Affine(32, 0, 500_000, 0, -32, 5_600_000)
+        side = 32 if exact else 8
+        assert dataset.transform == Affine(side, 0, 500_000, 0, -side, 5_600_000)
         assert dataset.colormap(1)[1][3] == 255
         assert dataset.tags()["CLASS_1"] == done.classes[0]
         assert dataset.nodata == 0
@@ -103,14 +134,15 @@ def test_rasters_picture_and_table(make_map: Any, write_raster: Any, picture: An
         assert min(image.size) > 300
     lines = table.read_text().splitlines()
     assert lines[0] == "class,cells,area_m2,share"
-    assert sum(int(line.split(",")[1]) for line in lines[1:]) == 12
+    assert sum(int(line.split(",")[1]) for line in lines[1:]) == (12 if exact else 130)
     assert not list(table.parent.glob("*.parts"))
 
 
-def test_geojson_is_in_degrees_and_anticlockwise(make_map: Any, write_raster: Any, picture: Any) -> None:
+def test_geojson_is_in_degrees_and_anticlockwise(make_map: Any, write_raster: Any, picture: Any, exact: bool) -> None:
     rotated = Affine(0.3, 0.4, 500_000, 0.4, -0.3, 5_600_000)  # a grid that lies askew, pixels of 0.5 m
-    found = json.loads(make_map(write_raster(picture, transform=rotated), "rotated.geojson").files[0].read_text())
-    assert len(found["features"]) == 12
+    done = make_map(write_raster(picture, transform=rotated), "rotated.geojson", exact=exact, unknown=0)
+    found = json.loads(done.files[0].read_text())
+    assert len(found["features"]) == (12 if exact else 130)
     for feature in found["features"]:
         (ring,) = feature["geometry"]["coordinates"]
         assert ring[0] == ring[-1]
@@ -120,30 +152,42 @@ def test_geojson_is_in_degrees_and_anticlockwise(make_map: Any, write_raster: An
         assert 0 <= feature["properties"]["probability"] <= 1
 
 
-def test_without_a_place_tiles_are_counted_in_pixels(make_map: Any, write_raster: Any, picture: Any) -> None:
+def test_without_a_place_tiles_are_counted_in_pixels(
+    make_map: Any, write_raster: Any, picture: Any, exact: bool
+) -> None:
     raster = write_raster(picture, crs=None, transform=Affine.identity())
-    done = make_map(raster)
-    assert done.plan.cell == (64, 64)
+    done = make_map(raster, exact=exact)
+    assert done.plan.cell == ((64, 64) if exact else (16, 16))
     assert done.areas.sum() == pytest.approx(150 * 200)
     with pytest.raises(RasterError, match="must be given in pixels"):
-        make_map(raster, tile="30m")
+        make_map(raster, tile="30m", exact=exact)
 
 
-def test_coarse_pixels_are_refused_unless_one_insists(make_map: Any, write_raster: Any, picture: Any) -> None:
+def test_coarse_pixels_are_refused_unless_one_insists(
+    make_map: Any, write_raster: Any, picture: Any, exact: bool
+) -> None:
     coarse = write_raster(picture, transform=Affine(10, 0, 500_000, 0, -10, 5_600_000))
     with pytest.raises(RasterError, match=r"pixels of 10 m, but the model was trained at 0\.5 m"):
-        make_map(coarse)
-    assert len(make_map(coarse, tile="64px").plan.grid) == 12
+        make_map(coarse, exact=exact)
+    assert make_map(coarse, tile="64px", exact=exact).found.classes.shape == ((3, 4) if exact else (10, 13))
     with pytest.raises(RasterError, match="at least 8"):
-        make_map(coarse, tile="20m")
+        make_map(coarse, tile="20m", exact=exact)
 
 
-def test_finer_pixels_are_resampled_to_the_models_resolution(make_map: Any, write_raster: Any, picture: Any) -> None:
+def test_finer_pixels_are_resampled_to_the_models_resolution(
+    make_map: Any, write_raster: Any, picture: Any, exact: bool
+) -> None:
     fine = write_raster(picture.repeat(2, 1).repeat(2, 2), transform=Affine(0.25, 0, 500_000, 0, -0.25, 5_600_000))
-    done, plain = make_map(fine), make_map(write_raster(picture, "plain.tif"), "plain/map.gpkg")
-    assert done.plan.cell == (128, 128)
+    done, plain = (
+        make_map(raster, f"{name}/map.gpkg", exact=exact, unknown=0)
+        for name, raster in (("fine", fine), ("plain", write_raster(picture, "plain.tif")))
+    )
+    assert done.plan.cell == ((128, 128) if exact else (32, 32))
     assert done.plan.shape == (64, 64)
-    assert np.allclose(done.found.probabilities, plain.found.probabilities, atol=1e-5)
+    if exact:
+        assert np.allclose(done.found.probabilities, plain.found.probabilities, atol=1e-5)
+    else:  # vectors are kept in half precision
+        assert np.allclose(done.found.probabilities, plain.found.probabilities, atol=5e-3)
 
 
 def test_overlapping_tiles_vote(make_map: Any, write_raster: Any, picture: Any) -> None:
@@ -151,7 +195,7 @@ def test_overlapping_tiles_vote(make_map: Any, write_raster: Any, picture: Any) 
     done = make_map(raster, overlap=0.5)
     grid = done.plan.grid
     assert (grid.cell_width, grid.k, grid.columns, grid.rows) == (32, 2, 7, 5)
-    single = make_map(raster, "single.gpkg", tile="64px", overlap=0.0)
+    single = make_map(raster, "single.gpkg", tile="64px", exact=True)
     corner = single.found.probabilities[0, 0]  # the corner cell is seen by the first tile alone
     assert np.allclose(done.found.probabilities[0, 0], corner, atol=1e-6)
     # with every second tile left out, the cells of tile 0 would be those of the plain map
@@ -159,17 +203,34 @@ def test_overlapping_tiles_vote(make_map: Any, write_raster: Any, picture: Any) 
     assert np.allclose(done.found.probabilities.sum(-1), 1, atol=1e-5)
 
 
+def test_holes_of_the_dense_way_stay_empty_cell_by_cell(make_map: Any, write_raster: Any, picture: Any) -> None:
+    values = np.maximum(picture, 1)
+    values[:, :, :104] = 0  # half of the seventh column has data
+    values[:, :64, 160:] = 0
+    done = make_map(write_raster(values, nodata=0))
+    share = np.array(
+        [[(values[0, y : y + 16, x : x + 16] > 0).mean() for x in range(0, 200, 16)] for y in range(0, 150, 16)]
+    )
+    assert not done.found.has_data[share < 0.5].any()
+    assert done.found.has_data[5:, 7:].all() and done.found.has_data[5:, 6].all()
+    shapes = _features(done.files[0])[1]
+    assert len(shapes) == done.found.has_data.sum() < 130
+    assert np.isnan(done.found.probabilities[~done.found.has_data]).all()
+    with pytest.raises(RasterError, match="no tile with data"):
+        make_map(write_raster(np.zeros_like(values), "void.tif", nodata=0))
+
+
 def test_holes_stay_empty(make_map: Any, write_raster: Any, picture: Any) -> None:
     values = picture.copy()
     values[:, :, :100] = 0
-    done = make_map(write_raster(values, nodata=0))
+    done = make_map(write_raster(values, nodata=0), exact=True)
     assert (done.found.classes[:, 0] == -1).all()
     assert (done.found.classes[:, 1] == -1).all() or (done.found.classes[:, 1] >= 0).all()
     assert (done.found.classes[:, 2:] >= 0).all()
     _, geometry, _ = _features(done.files[0])
     assert len(geometry) == done.found.has_data.sum() < 12
     with pytest.raises(RasterError, match="no tile with data"):
-        make_map(write_raster(np.zeros_like(values), "void.tif", nodata=0))
+        make_map(write_raster(np.zeros_like(values), "void.tif", nodata=0), exact=True)
 
 
 def test_specks_are_merged() -> None:
@@ -184,8 +245,11 @@ def test_specks_are_merged() -> None:
     assert (_sieved(classes, 1000) >= -1).all()
 
 
-def test_merged_cells_have_the_probability_of_their_new_class(make_map: Any, write_raster: Any, picture: Any) -> None:
-    plain, merged = (make_map(write_raster(picture), overlap=0.5, sieve=size) for size in (0, 8))
+@pytest.mark.parametrize("way", [{"overlap": 0.5}, {"cells": 2}], ids=["exact", "dense"])
+def test_merged_cells_have_the_probability_of_their_new_class(
+    make_map: Any, write_raster: Any, picture: Any, way: Any
+) -> None:
+    plain, merged = (make_map(write_raster(picture), sieve=size, unknown=0, **way) for size in (0, 8))
     assert (plain.found.classes != merged.found.classes).any()
     own = np.take_along_axis(merged.found.probabilities, merged.found.classes[..., None].astype(int), -1)
     assert np.allclose(_features(merged.files[0])[2]["probability"], own.ravel(), atol=1e-4)
@@ -196,7 +260,7 @@ def test_a_killed_run_resumes_and_others_order_gives_the_same_bytes(
 ) -> None:
     monkeypatch.setattr("mgcap.geo.plan.CHUNK", 2)
     raster = write_raster(picture)
-    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg").files}
+    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg", exact=True).files}
     computed: list[int] = []
 
     def backwards(stop_after: int) -> Any:
@@ -210,12 +274,12 @@ def test_a_killed_run_resumes_and_others_order_gives_the_same_bytes(
         return work
 
     with pytest.raises(KeyboardInterrupt):
-        make_map(raster, "parts/map.gpkg", workers=backwards(4))
-    done = make_map(raster, "parts/map.gpkg", workers=backwards(99))
+        make_map(raster, "parts/map.gpkg", workers=backwards(4), exact=True)
+    done = make_map(raster, "parts/map.gpkg", workers=backwards(99), exact=True)
     assert sorted(computed) == [0, 1, 2, 3, 4, 5]
     assert {file.name: file.read_bytes() for file in done.files} == whole
     with pytest.raises(KeyboardInterrupt):
-        make_map(raster, "parts/map.gpkg", workers=backwards(4))
+        make_map(raster, "parts/map.gpkg", workers=backwards(4), exact=True)
     make_map(raster, "parts/map.gpkg", workers=backwards(99), overlap=0.5)  # other work: nothing of it is used
     assert len(computed) == 6 + 4 + 12
 
@@ -245,7 +309,7 @@ def _truncate(path: Path) -> None:
 
 def _flip(path: Path) -> None:
     raw = bytearray(path.read_bytes())
-    raw[len(raw) // 4] ^= 16
+    raw[raw.index(b"NUMPY") + 130] ^= 16  # behind the header of the first array
     path.write_bytes(raw)
 
 
@@ -291,7 +355,7 @@ def half_done(
     """A map of 6 parts without its last one, and what finishes it: files' bytes and the parts that were computed."""
     monkeypatch.setattr("mgcap.geo.plan.CHUNK", 2)
     raster = write_raster(picture)
-    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg").files}
+    whole = {file.name: file.read_bytes() for file in make_map(raster, "whole/map.gpkg", exact=True).files}
     computed: list[int] = []
 
     def stopping(last: int) -> Any:
@@ -305,7 +369,7 @@ def half_done(
         return work
 
     with pytest.raises(KeyboardInterrupt):
-        make_map(raster, "parts/map.gpkg", workers=stopping(5))
+        make_map(raster, "parts/map.gpkg", workers=stopping(5), exact=True)
     computed.clear()
 
     class Lines(Progress):
@@ -317,7 +381,7 @@ def half_done(
 
     def finish() -> tuple[bool, list[int], list[str]]:
         said = Lines()
-        done = make_map(raster, "parts/map.gpkg", workers=stopping(99), progress=said)
+        done = make_map(raster, "parts/map.gpkg", workers=stopping(99), progress=said, exact=True)
         return {file.name: file.read_bytes() for file in done.files} == whole, computed, said.lines
 
     return finish
@@ -372,14 +436,14 @@ SITE = 'LOCAL_CS["site",UNIT["metre",1],AXIS["Easting",EAST],AXIS["Northing",NOR
         (SITE, (0.5, 0, 100, 0, -0.5, 200), 0.25),
     ],
 )
-@pytest.mark.parametrize("name", ["map.gpkg", "map.geojson"])
+@pytest.mark.parametrize(("name", "exact"), [("map.gpkg", True), ("map.gpkg", False), ("map.geojson", False)])
 def test_maps_at_the_seams_of_the_earth(
-    make_map: Any, write_raster: Any, picture: Any, crs: str, transform: Any, square: float, name: str
+    make_map: Any, write_raster: Any, picture: Any, crs: str, transform: Any, square: float, name: str, exact: bool
 ) -> None:
     import shapely
 
     raster = write_raster(picture, crs=crs, transform=Affine(*transform))
-    done = make_map(raster, name, tile="64px")
+    done = make_map(raster, name, tile="64px", exact=exact)
     unit = "area_units2" if crs == SITE else "area_m2"
     assert done.areas.sum() == pytest.approx(150 * 200 * square, rel=1e-3)
     meta, _, geometry, values = pyogrio.raw.read(done.files[0], layer="scenes")

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from mgcap.backbones import BACKBONES, Backbone, register
 from mgcap.config import MGCAPConfig
 from mgcap.inference import dense
 from mgcap.inference.dense import describe_block, is_dense, stride_of
@@ -18,27 +17,15 @@ from mgcap.inference.engines import Engine
 from mgcap.inference.engines.torch import TorchEngine
 from mgcap.inference.layout import Layout
 from mgcap.model import MGCAP
+from tests.inference.plain import patches_backbone
 
 SIDE = 64
 
 
-class _Patches(nn.Module):
-    """Each position sees a patch of its own, so nothing but these patches matters to a window."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 6, 8, stride=8)
-        self.second = nn.Conv2d(6, 6, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.second(self.first(images).tanh()).relu()
-
-
 @pytest.fixture(autouse=True)
 def _patches() -> Iterator[None]:
-    register(Backbone("patches", "for tests", lambda layer, activated: _Patches(), {"last": 6}, "last"))
-    yield
-    del BACKBONES["patches"]
+    with patches_backbone():
+        yield
 
 
 def _model(**given: object) -> tuple[MGCAP, Engine]:

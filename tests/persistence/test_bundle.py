@@ -149,6 +149,8 @@ def test_no_altered_file_is_more_than_one_sentence(tmp_path: Path) -> None:
         try:
             found = model.predict_proba(scenes[:1])
             assert found.shape == (1, len(model.classes_)) and np.isfinite(found).all(), seed
+            if model.sample_ is not None:
+                assert model.is_unknown(scenes[:1], 0.05).shape == (1,), seed
         except ImageError as error:  # weights that are finite may give features that are not
             assert "not finite" in str(error), seed
         try:

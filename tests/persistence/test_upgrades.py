@@ -22,7 +22,14 @@ def test_every_version_is_read_and_says_what_it_said(version: int) -> None:
     expected = json.loads((GOLDEN / f"version-{version}.json").read_text())
     assert list(classifier.classes_) == expected["classes"]
     scenes = [draw_scene(CLASSES[i], 1, i, 64) for i in range(3)]
-    assert np.allclose(classifier.predict_proba(scenes), expected["probabilities"], rtol=0, atol=1e-6)
+    found = classifier.predict_readable(scenes, on_error=None, keep=False)
+    assert np.allclose(found.probabilities, expected["probabilities"], rtol=0, atol=1e-6)
+    if "distances" in expected:
+        assert found.distances is not None
+        assert np.allclose(found.distances, expected["distances"], rtol=0, atol=1e-6)
+        assert np.allclose(classifier.limits(0.1), expected["limits"], rtol=0, atol=1e-6)
+    else:  # earlier versions had no sample: what is unknown is said by probability alone
+        assert classifier.sample_ is None and found.distances is None and np.isinf(classifier.limits(0.1).distance)
     assert classifier.imagery_.resolution == 0.5
     given = classifier.get_params()  # what files of old do not say is as for a new estimator
     plain = {"regularisation": "auto", "class_weight": None, "finetune": None, "seed": 0}

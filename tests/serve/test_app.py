@@ -18,10 +18,12 @@ import pytest
 import rasterio
 from PIL import Image
 from rasterio.transform import from_origin
+from starlette.testclient import TestClient
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
 from mgcap.serve import connections, guard
+from mgcap.serve.app import create_app
 from mgcap.serve.compute import Compute
 from tests.serve.conftest import Start
 
@@ -45,6 +47,44 @@ def test_predict_says_what_the_model_says(start: Start, image: Path, model_files
         assert found["model"] == model_files[number].stem
         assert found["class"] == own.classes_[expected.argmax()]
         assert [e["probability"] for e in found["top"]] == pytest.approx(sorted(expected)[::-1][:5], abs=1e-5)
+        assert found["name"] == found["class"].replace("_", " ") == found["top"][0]["name"]
+
+
+@pytest.mark.parametrize("job", ["predict", "explain"])
+def test_what_the_model_does_not_know_is_unknown(start: Start, scenes: Path, model_files: list[Path], job: str) -> None:
+    url, own = start(), SceneClassifier.load(model_files[0], engine="torch")
+    images = open_folder(scenes).paths[::8]
+    said, seen = own.predict_readable(images, on_error=None, keep=False), set()
+    assert said.distances is not None
+    for image, probabilities, distance in zip(images, said.probabilities, said.distances, strict=True):
+        for alpha in (0.0, 0.01, 0.9):
+            data = {"unknown": str(alpha)} if alpha else {}
+            found = httpx.post(f"{url}/api/{job}", data=data, **_sent(image), timeout=30).json()
+            limits = own.limits(alpha)
+            unknown = bool(distance > limits.distance or probabilities.max() < limits.confidence)
+            likely = own.classes_[probabilities.argmax()]
+            assert found["distance"] == pytest.approx(distance, abs=1e-4)
+            given = limits._asdict() if alpha else {"distance": None, "confidence": None}
+            assert found["limits"] == pytest.approx(given, abs=1e-5)
+            assert (found["unknown"], found["class"]) == (unknown, "unknown" if unknown else likely)
+            assert found["top"][0]["class"] == likely
+            seen.add((alpha, unknown))
+    assert {(0.0, False), (0.9, True)} <= seen and (0.0, True) not in seen
+    for wrong in ("1", "-0.1", "nan", "much"):
+        assert httpx.post(f"{url}/api/{job}", data={"unknown": wrong}, **_sent(images[0])).status_code == 422
+
+
+def test_a_model_that_does_not_know_says_so(model_files: list[Path], image: Path) -> None:
+    """It neither has a sample nor held an image out."""
+    own = SceneClassifier.load(model_files[0], engine="torch")
+    own.sample_, own.metrics_ = None, {}
+    app = create_app({"first": (model_files[0], own)})
+    with TestClient(app, "http://127.0.0.1") as client:
+        assert client.get("/api/models").json()[0]["limits"] is None
+        found = client.post("/api/predict", **_sent(image)).json()
+        assert found["distance"] is None and not found["unknown"]
+        refused = client.post("/api/predict", data={"unknown": "0.01"}, **_sent(image))
+        assert refused.status_code == 400 and "knows no held-out confidence" in refused.json()["error"]
 
 
 def test_explain_gives_pictures_and_votes(start: Start, image: Path) -> None:
@@ -74,6 +114,8 @@ def test_map_and_its_files(start: Start, image: Path, tmp_path: Path) -> None:
     assert found["notes"] == []  # an RGB raster says which bands are which
     assert sum(entry["share"] for entry in found["legend"]) == pytest.approx(1)
     assert {"class", "name"} <= set(found["legend"][0])
+    assert found["legend"][-1]["class"] == "unknown" and found["shift"]["known"] == pytest.approx(1)
+    assert len(found["distances"]) == 2 and max(found["distances"]) < found["limits"]["distance"]
     package = httpx.get(url + found["downloads"]["landuse.gpkg"])
     assert package.content.startswith(b"SQLite format 3")
     for name in ("upload.tif", "..%2Fupload.tif", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "none.gpkg"):
@@ -82,6 +124,17 @@ def test_map_and_its_files(start: Start, image: Path, tmp_path: Path) -> None:
     assert again["columns"] == 4
     assert httpx.get(url + found["downloads"]["landuse.gpkg"]).status_code == 404  # only one map is kept
     assert httpx.post(f"{url}/api/map", **_sent(image)).status_code == 415
+    plain = httpx.post(f"{url}/api/map", data={"unknown": "0"}, **_sent(raster), timeout=30).json()
+    assert plain["shift"] is None and plain["limits"] == {"distance": None, "confidence": None}
+    found = httpx.post(f"{url}/api/map", data={"unknown": "0.9"}, **_sent(raster), timeout=30).json()
+    assert len(found["legend"]) == len(plain["legend"]) + 1 and found["distances"] == plain["distances"]
+    far = np.array(plain["distances"]) > found["limits"]["distance"]
+    unknown = far | (np.array(plain["probabilities"]) < found["limits"]["confidence"])
+    assert [cell == len(plain["legend"]) for cell in found["cells"]] == unknown.tolist() and unknown.any()
+    assert [p is None for p in found["probabilities"]] == unknown.tolist()
+    shares = {"known": 1 - unknown.mean(), "far": far.mean(), "unsure": (unknown & ~far).mean()}
+    assert found["shift"] == pytest.approx(shares)
+    assert found["legend"][-1]["share"] == pytest.approx(unknown.mean())
     bad = httpx.post(f"{url}/api/map", data={"scale": "dark"}, **_sent(raster))
     assert bad.status_code == 400
     assert "scale takes" in bad.json()["error"]
@@ -261,14 +314,14 @@ def test_rate(start: Start, image: Path) -> None:
 
 def test_one_bad_item_never_fails_another(start: Start, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is asked again one by one when it fails as a whole, whatever the reason."""
-    real = SceneClassifier.predict_proba
+    real = SceneClassifier.predict_readable
 
-    def crafted(self: SceneClassifier, images: Any) -> Any:
+    def crafted(self: SceneClassifier, images: Any, **options: Any) -> Any:
         if any(item.shape[0] == 61 for item in images):
             raise ZeroDivisionError("crafted")
-        return real(self, images)
+        return real(self, images, **options)
 
-    monkeypatch.setattr(SceneClassifier, "predict_proba", crafted)
+    monkeypatch.setattr(SceneClassifier, "predict_readable", crafted)
     url = start()
     buffer = io.BytesIO()
     Image.new("RGB", (61, 61)).save(buffer, "PNG")

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
 from mgcap.errors import DataError
-from mgcap.training.softmax import rotate, solve_head
+from mgcap.training.softmax import HeadSolver, rotate, solve_head
 
 
 def _problem(count: int, length: int, classes: int = 4, seed: int = 0) -> tuple[torch.Tensor, list[int]]:
@@ -141,3 +141,68 @@ def test_cross_validation_knows_the_weights() -> None:
             held_out[test], right[test] = -np.log(p[np.arange(len(test)), y[test]]), p.argmax(1) == y[test]
         assert head.cv_loss[strength] == pytest.approx(np.average(held_out, weights=w), rel=1e-3)
         assert head.cv_accuracy[strength] == pytest.approx(np.average(right, weights=w), abs=1e-6)
+
+
+def _shares(count: int) -> torch.Tensor:
+    """Shares of four classes; some rows show one class alone."""
+    drawn = np.random.default_rng(3).dirichlet([0.5] * 4, count)
+    drawn[::3] = np.eye(4)[np.arange(len(drawn[::3])) % 4]
+    return torch.from_numpy(drawn)
+
+
+@pytest.mark.parametrize(("count", "length"), [(40, 200), (200, 40)])
+def test_shares_are_a_row_of_each_class_with_that_weight(count: int, length: int) -> None:
+    rows, _, weights, variance = _weighted_problem(count, length)
+    shares = _shares(count)
+    head = solve_head(rows, shares, 4, (1e-2,), weights=weights)
+    reference = LogisticRegression(C=1 / (1e-2 * variance * sum(weights)), tol=1e-10, max_iter=10000)
+    every = (shares.numpy() * np.array(weights)[:, None]).ravel()
+    reference.fit(np.repeat(rows.numpy(), 4, 0), np.tile(np.arange(4), count), sample_weight=every)
+    np.testing.assert_allclose(head.weight.numpy(), reference.coef_, atol=2e-3 * np.abs(reference.coef_).max())
+    hard = solve_head(rows, shares.argmax(1).tolist(), 4, (1e-2,), weights=weights)
+    assert np.abs(hard.weight.numpy() - reference.coef_).max() > 0.02 * np.abs(reference.coef_).max()
+
+
+def test_shares_of_one_class_are_that_class() -> None:
+    rows, targets = _problem(60, 20)
+    by_number, by_share = (
+        solve_head(rows, given, 4, (1e-1, 1e-3), seed=4) for given in (targets, torch.eye(4)[torch.tensor(targets)])
+    )
+    assert torch.equal(by_number.weight, by_share.weight) and by_number.cv_loss == by_share.cv_loss
+
+
+def test_folds_that_are_given_are_held_out_together() -> None:
+    """Heads of the folds and held-out losses of shares by scikit-learn alone."""
+    rows, _, weights, variance = _weighted_problem(60, 20)
+    shares, folds = _shares(60), np.random.default_rng(4).integers(0, 3, 60)
+    x, w, t = rows.numpy(), np.array(weights), shares.numpy()
+    strengths = (1e-1, 1e-3)
+    solution = HeadSolver(rows, shares, 4, weights, folds.tolist()).solve(None, strengths, folds=5, seed=9)
+    logits = {}
+    for strength in strengths:
+        held_out = np.zeros((60, 4))
+        for fold in range(3):
+            train, test = folds != fold, folds == fold
+            reference = LogisticRegression(C=1 / (strength * variance * w[train].sum()), tol=1e-10, max_iter=10000)
+            every = (t[train] * w[train][:, None]).ravel()
+            reference.fit(np.repeat(x[train], 4, 0), np.tile(np.arange(4), train.sum()), sample_weight=every)
+            held_out[test] = reference.decision_function(x[test])
+        logits[strength] = held_out
+        p = np.exp(held_out) / np.exp(held_out).sum(1, keepdims=True)
+        assert solution.cv_loss[strength] == pytest.approx(np.average(-(t * np.log(p)).sum(1), weights=w), rel=1e-3)
+        right = p.argmax(1) == t.argmax(1)
+        assert solution.cv_accuracy[strength] == pytest.approx(np.average(right, weights=w))
+    assert solution.cv_logits is not None
+    found, expected = solution.cv_logits.numpy(), logits[solution.regularisation]
+    found, expected = (own - own.mean(1, keepdims=True) for own in (found, expected))
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_folds_of_some_of_the_images_are_theirs() -> None:
+    rows, targets = _problem(60, 20)
+    folds, members = np.arange(60) % 3, [i for i in range(60) if i % 5]
+    whole = HeadSolver(rows, targets, 4, folds=folds.tolist()).solve(members, (1e-1, 1e-3))
+    alone = HeadSolver(rows[members], [targets[i] for i in members], 4, folds=folds[members].tolist())
+    expected = alone.solve(None, (1e-1, 1e-3)).cv_logits
+    assert whole.cv_logits is not None and expected is not None
+    torch.testing.assert_close(whole.cv_logits, expected, atol=1e-3, rtol=1e-3)

@@ -69,19 +69,19 @@ def in_flags(sentence: str, own: Collection[str]) -> str:
     return _PARAMETER.sub(flag, sentence)
 
 
-def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]], console: Console = data) -> None:
-    """Print rows under a header, on standard output by default."""
+def show_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print rows under a header on standard output."""
     from rich.table import Column, Table
 
     table = Table(*(Column(name, overflow="fold") for name in columns), box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(_escaped(str(cell)) for cell in row))
-    if console.is_terminal:
-        console.print(table)
+    if data.is_terminal:
+        data.print(table)
         return
-    with console.capture() as printed:
-        console.print(table)
-    console.file.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+    with data.capture() as printed:
+        data.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
 def guarded(command: F) -> F:

@@ -10,7 +10,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli import rasters as r
-from mgcap.cli.console import bars, data, guarded, show_table, words
+from mgcap.cli.console import bars, data, guarded, show_table
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 
@@ -141,11 +141,11 @@ def make_map(
 
 
 def show_shift(shift: Shift) -> None:
-    """Say which share of a scene is like the training data, and which cells to label first; a file has them, too."""
-    bars.say(shift.sentence)
+    """Print which share of a scene is like the training data, and which cells to label first."""
+    data.print(f"\n{shift.sentence}", markup=False)
     if shift.typical:
-        bars.say("label first, as each stands for many cells that are unknown:")
-        show_table(shift.columns, [cell.texts() for cell in shift.typical], words)
+        data.print("label first, as each stands for many cells that are unknown:", markup=False)
+        show_table(shift.columns, [cell.texts() for cell in shift.typical])
 
 
 def show_assessment(summary: dict[str, Any]) -> None:

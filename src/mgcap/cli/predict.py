@@ -106,10 +106,12 @@ def predict(
     errors: dict[int, ImageError] = {}
     found = classifier.predict_readable(files, on_error=errors.__setitem__)
     kept, strange = found.indices, limits.unknown(found.probabilities, found.distances)
-    rows: list[Row] = [{"path": str(f), "class": None, "probability": None, "top": [], "error": None} for f in files]
-    for index, p, doubtful in zip(kept, found.probabilities, strange, strict=True):
+    distances = [None] * len(kept) if found.distances is None else found.distances.round(6).tolist()
+    empty: Row = {"class": None, "probability": None, "unknown": None, "distance": None, "top": [], "error": None}
+    rows: list[Row] = [{"path": str(file), **empty} for file in files]
+    for index, p, doubtful, distance in zip(kept, found.probabilities, strange, distances, strict=True):
         best = [{"class": name, "probability": round(q, 6)} for name, q in top_classes(classifier.classes_, p, top)]
-        rows[index] |= {**best[0], "top": best}
+        rows[index] |= {**best[0], "unknown": bool(doubtful), "distance": distance, "top": best}
         if doubtful:
             rows[index]["class"] = UNKNOWN
     for index, error in errors.items():

@@ -16,6 +16,7 @@ from mgcap.explain.geometry import Box, crop_box, to_image_frame
 from mgcap.explain.heat import METHODS, feature_gradients, heat_map
 from mgcap.head import top_classes
 from mgcap.inference.engines import Engine
+from mgcap.inference.sample import reduce_rows
 from mgcap.model import MGCAP, SAMPLED_VIEWS
 from mgcap.pooling import count_votes
 from mgcap.typing import Array
@@ -40,6 +41,7 @@ class Explanation:
         image: ``[H, W, 3]`` in [0, 1].
         classes: Names of all classes.
         probabilities: ``[K]``.
+        distance: From what the model was trained on; None if it does not know.
         target: The class that the heat maps show evidence for.
         contrast: The class that they show evidence against, if any.
         granularities: Crop ratios.
@@ -56,6 +58,7 @@ class Explanation:
     image: Array
     classes: tuple[str, ...]
     probabilities: Array
+    distance: float | None
     target: str
     contrast: str | None
     granularities: tuple[float, ...]
@@ -141,11 +144,11 @@ def explain_image(
         own = logits[pick(logits)]
         return own if against is None else own - logits[against]
 
-    gradients, logits, winners = feature_gradients(model, features, score)
+    gradients, said, winners = feature_gradients(model, features, score)
+    logits = said.logits[0]
     votes = count_votes(winners, config.rotations)
     best = votes.argmax(-1)
     angles = [config.angles[int(r)] for r in best]
-    ratios = [config.field_of_view * g for g in config.granularities]
     views = torch.cat([model.views_at(image, g, [angle])[0] for g, angle in enumerate(angles)])
     views = (views * model.std + model.mean).clamp(0, 1)
     heat = _heat_maps(model, features, gradients, best, (height, width))
@@ -153,11 +156,12 @@ def explain_image(
         image=image[0].permute(1, 2, 0).cpu().numpy(),
         classes=classes,
         probabilities=logits.double().softmax(0).cpu().numpy(),
+        distance=_distance(classifier, said.descriptors),
         target=classes[pick(logits)],
         contrast=contrast,
         granularities=config.granularities,
         rotations=config.angles,
-        boxes=tuple(crop_box(height, width, ratio) for ratio in ratios),
+        boxes=tuple(crop_box(height, width, config.field_of_view * g) for g in config.granularities),
         angles=np.array(angles),
         votes=(votes / votes.sum(-1, keepdim=True)).cpu().numpy(),
         views=views.permute(0, 2, 3, 1).cpu().numpy(),
@@ -165,6 +169,13 @@ def explain_image(
         granularity_heat={method: found[1] for method, found in heat.items()},
         heat={method: found[2] for method, found in heat.items()},
     )
+
+
+def _distance(classifier: SceneClassifier, descriptors: Tensor) -> float | None:
+    """How far an image is from what the model was trained on."""
+    if classifier.sample_ is None:
+        return None
+    return float(classifier.sample_.distance(reduce_rows(classifier.model_, descriptors.float().cpu())))
 
 
 def _heat_maps(

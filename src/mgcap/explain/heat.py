@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mgcap.inference.forward import answer, see
+from mgcap.inference.forward import Answer, answer, see
 from mgcap.model import MGCAP
 
 METHODS = ("gradcam", "gradcam++", "local")
@@ -54,7 +54,7 @@ _MAPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 def feature_gradients(
     model: MGCAP, features: Sequence[Tensor], score: Callable[[Tensor], Tensor]
-) -> tuple[list[Tensor], Tensor, Tensor]:
+) -> tuple[list[Tensor], Answer, Tensor]:
     """The gradient of a score of the logits with respect to local features.
 
     Args:
@@ -63,15 +63,16 @@ def feature_gradients(
         score: From logits ``[K]`` to one number.
 
     Returns:
-        Gradients like the features, logits ``[K]`` and winners ``[S, D, D]``.
+        Gradients like the features, what the model says, and winners ``[S, D, D]``.
     """
     with torch.enable_grad():
         leaves = [own.detach().clone().float().requires_grad_(True) for own in features]
         seen = see(model, [[own[None]] for own in leaves], winners=True)
-        logits = answer(model, seen).logits[0]
-        gradients = torch.autograd.grad(score(logits), leaves)
+        found = answer(model, seen)
+        gradients = torch.autograd.grad(score(found.logits[0]), leaves)
     assert seen.winners is not None
-    return list(gradients), logits.detach(), seen.winners[0]
+    said = found._replace(descriptors=found.descriptors.detach(), logits=found.logits.detach())
+    return list(gradients), said, seen.winners[0]
 
 
 def heat_map(method: str, features: Tensor, gradient: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mgcap.model import MGCAP
 
 
-#: Rows of a raster that are read together.
-STRIP = 1024
+#: Pixels of a raster along an axis that are read together.
+PART = 1024
 
 
 class IndexPlan(Plan):
@@ -141,10 +141,18 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
     axes = plan.axes(chunk)
     tile = max(plan.shape)  # its side as the model knows it
     scale = np.array([tile / axis.tile for axis in axes])
-    side = _layout(axes, [axis.centre for axis in axes], tile, model).side + 2  # the corner is rounded
-    corner = np.round([axis.centre - side / one / 2 for axis, one in zip(axes, scale, strict=True)])
-    layout = _layout(axes, (corner + side / scale / 2).tolist(), tile, model)
-    image, valid = _square(dataset, plan, corner.astype(int), scale, side)
+    # images of blocks begin where pixels of raster and image do, so that a place is resampled alike in all of them
+    steps = np.array([axis.tile // math.gcd(axis.tile, tile) for axis in axes])
+    multiple = math.lcm(*(tile // math.gcd(axis.tile, tile) for axis in axes))
+    side = multiple
+    while True:
+        corner = np.round([(axis.centre - side / one / 2) for axis, one in zip(axes, scale, strict=True)] / steps)
+        layout = _layout(axes, (corner * steps + side / scale / 2).tolist(), tile, model)
+        if layout.side <= side:
+            break
+        side = math.ceil(layout.side / multiple) * multiple
+    corner = (corner * steps).astype(int)
+    image, valid = _square(dataset, plan, corner, scale, side, steps)
     coverage = _Coverage(valid, corner, scale)
     of_tiles = coverage.shares(axes[0].tile_edges, axes[1].tile_edges)
     of_cells = coverage.shares(axes[0].cell_edges, axes[1].cell_edges)
@@ -187,29 +195,32 @@ class _Coverage:
         return found
 
 
-def _square(dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int) -> tuple[Array, Array]:
+def _square(
+    dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int, steps: Array
+) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in strips, and kept in half precision: blocks are large.
+    It is read in parts, and kept in half precision: blocks are large. Parts begin at the same places for all blocks,
+    those of the raster where pixels of the image begin, too.
     """
-    size = np.array(plan.size)
-    high = np.maximum(np.round(low + side / scale).astype(int), low + 1)
-    inner_low, inner_high = low.clip(0, size - 1), high.clip(1, size)
-    begin = np.round((inner_low - low) * scale).astype(int).clip(0, side - 1)
-    end = np.maximum(np.round((inner_high - low) * scale).astype(int).clip(1, side), begin + 1)
+    edges = []
+    for begin, one, step, size in zip(low.tolist(), scale, steps.tolist(), plan.size, strict=True):
+        first, last, part = max(begin, 0), min(begin + round(side / one), size), max(1, PART // step) * step
+        edges.append([first, *range((first // part + 1) * part, last, part), last])
+    places = [[round((edge - begin) * one) for edge in own] for own, begin, one in zip(edges, low, scale, strict=True)]
     pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
-    left, width = int(inner_low[0]), int(inner_high[0] - inner_low[0])
-    tops = [*range(int(inner_low[1]), int(inner_high[1]), STRIP), int(inner_high[1])]
-    rate = (end[1] - begin[1]) / (tops[-1] - tops[0])
-    for top, below in itertools.pairwise(tops):
-        first, last = (begin[1] + round((row - tops[0]) * rate) for row in (top, below))
-        if last > first:
-            shape = int(last - first), int(end[0] - begin[0])
-            part, known = read_window(dataset, plan.look, left, top, width, below - top, shape)
-            pixels[:, first:last, begin[0] : end[0]] = np.moveaxis(part, -1, 0)
-            valid[first:last, begin[0] : end[0]] = known
-    inside = pixels[:, begin[1] : end[1], begin[0] : end[0]]
-    border = ((begin[1], side - end[1]), (begin[0], side - end[0]))
+    columns, rows = (
+        [(*box, *place) for box, place in zip(itertools.pairwise(own), itertools.pairwise(at), strict=True)]
+        for own, at in zip(edges, places, strict=True)
+    )
+    for (left, right, x0, x1), (top, below, y0, y1) in itertools.product(columns, rows):
+        if x1 > x0 and y1 > y0:
+            shape = y1 - y0, x1 - x0
+            seen, known = read_window(dataset, plan.look, left, top, right - left, below - top, shape)
+            pixels[:, y0:y1, x0:x1], valid[y0:y1, x0:x1] = np.moveaxis(seen, -1, 0), known
+    (left, *_, right), (top, *_, below) = places
+    inside = pixels[:, top:below, left:right]
+    border = ((top, side - below), (left, side - right))
     return (np.pad(inside, ((0, 0), *border), mode="edge") if np.any(border) else pixels), valid
 
 

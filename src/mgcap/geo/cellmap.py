@@ -72,11 +72,11 @@ def read_cells(path: str | Path) -> CellMap:
         raise RasterError(f"{path} has no class raster {raster.name} beside it")
     with open_raster(raster, smallest=1) as dataset, reading(raster):
         tags = dataset.tags()
-        names = [tags.get(f"CLASS_{number}") for number in range(1, 256)]
+        names = [tags.get(f"CLASS_{number}") for number in range(1, 1 << 16)]
         classes = tuple(name for name in names if name is not None)
-        if not classes or dataset.dtypes[0] != "uint8":
+        if not classes or dataset.dtypes[0] not in ("uint8", "uint16"):
             raise RasterError(f"{raster} is not the class raster of a map, which mgcap map writes beside the polygons")
-        numbers = dataset.read(1).astype(np.int16) - 1
+        numbers = dataset.read(1).astype(np.int32) - 1
         size = _pair(tags.get("RASTER_SIZE"), (dataset.width, dataset.height))
         cell = _pair(tags.get("CELL_SIZE"), (1, 1))
         grid = Grid(*size, *cell)

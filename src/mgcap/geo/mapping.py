@@ -25,7 +25,7 @@ from mgcap.geo.shift import Shift, find_shift, write_shift
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.geo.work import Workers, compute_here
-from mgcap.geo.writing import write_map
+from mgcap.geo.writing import check_outputs, remove_old, write_map
 from mgcap.inference.unknown import ALPHA, NOTHING, UNKNOWN, Limits
 from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_json
@@ -90,8 +90,8 @@ def map_raster(
     """
     chosen, classes = chosen_options(map_raster, options), tuple(str(name) for name in classifier.classes_)
     check_target(out)
-    if not is_virtual(raster) and out.with_suffix(".tif").resolve() == Path(raster).resolve():
-        raise RasterError(f"the class raster would overwrite {raster}; give `out` another name")
+    if not is_virtual(raster):
+        check_outputs(out, Path(raster))
     workers = workers or compute_here(classifier)
     limits = _limits(classifier, unknown, progress)
     with open_raster(raster, chosen.allow_vrt) as dataset:
@@ -104,9 +104,8 @@ def map_raster(
         plan = planned.plan
         found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
-        index = find_index(
-            chosen.index or out.with_name(f"{Path(raster).stem}.zarr"), planned, chosen.index is not None
-        )
+        beside = out.with_name(f"{Path(raster).stem}.zarr")
+        index = find_index(chosen.index or beside, planned, chosen.index is not None)
         fill_index(index, planned, workers, progress)
         plan = coarser(index, chosen.cells).model_copy(update={"raster": planned.plan.raster})
         found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
@@ -120,6 +119,7 @@ def map_raster(
         shift = None if limits == NOTHING else find_shift(classifier, found, plan, place, index)
         if shift is not None and shift.typical:
             files += write_shift(out, shift, plan, place, classifier)
+        remove_old(out, files)
     shutil.rmtree(_parts(out), ignore_errors=True)
     return Mapped(plan, found, classes, areas, files, shift)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from mgcap.bench.speed import peak_memory_mib
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split
 from mgcap.data.stream import to_tensor
+from mgcap.errors import DataError
 from mgcap.geo.grid import Grid
 from mgcap.geo.index import open_index
 from mgcap.geo.mapping import Mapped, map_raster
@@ -82,14 +82,9 @@ def bench_map(
         "agreement_where_tiles_are_sure": round(agreement, 4),
         "sure_tiles": sure,
         "agreement_with_blocks_of_half_the_size": round(shifted, 4),
-        "peak_memory_mib": _peak(),
+        "peak_memory_mib": peak_memory_mib(),
         "shares": _shares(dense),
     }
-
-
-def _peak() -> int:
-    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // unit
 
 
 def _shares(done: Mapped) -> dict[str, float]:
@@ -156,7 +151,12 @@ def mosaic_accuracy(classifier: SceneClassifier, folder: SceneFolder, split: Spl
         folder: All images.
         split: Which are for the test; as many as fill whole mosaics are taken.
         seed: Draws them.
+
+    Raises:
+        DataError: If they do not fill a mosaic.
     """
+    if len(split.test) < ACROSS**2:
+        raise DataError(f"a mosaic takes {ACROSS**2} test images; there are {len(split.test)}")
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(np.array(split.test))[: len(split.test) // ACROSS**2 * ACROSS**2]
     files = [folder.paths[i] for i in chosen]

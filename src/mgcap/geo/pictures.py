@@ -31,22 +31,28 @@ QUICK_LOOK = 1600
 COVER = 0.5
 
 
-def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> None:
-    """One pixel per cell: 0 is no data, 1 the first class; with colours, and names in the tags and beside the file."""
+def write_class_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> Path:
+    """One pixel per cell: 0 is no data, 1 the first class; with colours and names.
+
+    Returns:
+        The file beside it that has the names, too.
+    """
     colours = {0: (0, 0, 0, 0)} | {
         number: (*rgb(colour), 255) for number, colour in enumerate(class_colours(classes), 1)
     }
-    values = (found.classes + 1)[None].astype(np.uint8)
+    values = (found.classes + 1)[None].astype(np.uint8 if len(classes) < 256 else np.uint16)
     tags = {f"CLASS_{number}": name for number, name in enumerate(human_names(classes), 1)}
     tags |= {"RASTER_SIZE": f"{grid.width} {grid.height}", "CELL_SIZE": f"{grid.cell_width} {grid.cell_height}"}
     _write_cog(path, values, grid, place, 0, ["class"], tags, colours)
     names = "".join(f"<Category>{escape(name)}</Category>" for name in ("no data", *human_names(classes)))
-    with atomic_path(path.with_name(path.name + ".aux.xml")) as temporary:  # where GDAL and QGIS look for names
+    beside = path.with_name(path.name + ".aux.xml")  # where GDAL and QGIS look for names
+    with atomic_path(beside) as temporary:
         temporary.write_text(
             f'<PAMDataset><PAMRasterBand band="1"><CategoryNames>{names}</CategoryNames></PAMRasterBand>'
             "</PAMDataset>\n",
             encoding="utf-8",
         )
+    return beside
 
 
 def write_probability_raster(path: Path, found: ClassMap, grid: Grid, place: Place, classes: Sequence[str]) -> None:

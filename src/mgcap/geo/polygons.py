@@ -51,7 +51,7 @@ def write_polygons(
             and in a file beside the others.
 
     Returns:
-        The files of polygons.
+        The files of polygons, and then those of styles.
     """
     check_target(path)
     styles = {
@@ -60,8 +60,7 @@ def write_polygons(
     }
     files = {CELLS: path, DISSOLVED: path.with_suffix(f".classes{path.suffix}")}
     layers = [CELLS, DISSOLVED] if dissolve else [CELLS]
-    for name in layers:
-        write_styles(files[name], styles[name])
+    beside = [file for name in layers for file in write_styles(files[name], styles[name])]
     kind = path.suffix.lower()
     if kind == ".gpkg":
         with atomic_path(path) as temporary:
@@ -69,14 +68,14 @@ def write_polygons(
             write_geopackage(
                 temporary, [Layer(name, own, styles[name]) for name, own in zip(layers, tables, strict=True)], place
             )
-        return [path]
+        return [path, *beside]
     for name in layers:
         with atomic_path(files[name]) as temporary:
             if kind == ".parquet":
                 write_geoparquet(temporary, _tables(name, found, grid, place, classes, degrees=False), place.crs)
             else:
                 write_geojson(temporary, name, _tables(name, found, grid, place, classes, degrees=True))
-    return [files[name] for name in layers]
+    return [*(files[name] for name in layers), *beside]
 
 
 def _tables(

@@ -49,11 +49,13 @@ def class_style(layer: str, title: str, classes: Sequence[str], outline: Outline
     return Style(title, _qml(colours, outline), _sld(layer, title, colours, outline))
 
 
-def write_styles(path: Path, style: Style) -> None:
+def write_styles(path: Path, style: Style) -> list[Path]:
     """Write ``.qml`` and ``.sld`` beside a file of polygons, where QGIS and GeoServer look for them."""
-    for suffix, text in ((".qml", style.qml), (".sld", style.sld)):
-        with atomic_path(path.with_suffix(suffix)) as temporary:
+    texts = {path.with_suffix(".qml"): style.qml, path.with_suffix(".sld"): style.sld}
+    for file, text in texts.items():
+        with atomic_path(file) as temporary:
             temporary.write_text(text, encoding="utf-8")
+    return list(texts)
 
 
 def _qml(classes: Sequence[tuple[str, str]], outline: Outline) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mgcap.errors import RasterError
 from mgcap.geo.cells import Place
 from mgcap.geo.pictures import (
     class_areas,
@@ -19,6 +20,29 @@ from mgcap.geo.polygons import write_polygons
 from mgcap.geo.votes import ClassMap
 from mgcap.typing import Array
 
+#: What a map may have besides: styles of dissolved polygons, distances, and what unknown cells are like.
+OPTIONAL = (".classes.qml", ".classes.sld", ".distance.tif", ".unknown.csv", ".unknown.png")
+#: Pictures and rasters of a map.
+IMAGES = (".tif", ".probability.tif", ".distance.tif", ".png", ".unknown.png")
+
+
+def check_outputs(out: Path, raster: Path) -> None:
+    """See that no picture of a map takes the place of the raster.
+
+    Raises:
+        RasterError: If one does.
+    """
+    if any(out.with_suffix(kind).resolve() == raster.resolve() for kind in IMAGES):
+        raise RasterError(f"the map would overwrite {raster}; give `out` another name")
+
+
+def remove_old(out: Path, files: Sequence[Path]) -> None:
+    """Remove what an earlier map of the same name had and this one has not, as it would seem to belong to it."""
+    dissolved = () if out.suffix.lower() == ".gpkg" else (f".classes{out.suffix}",)  # there it is a layer
+    for kind in (*OPTIONAL, *dissolved):
+        if (file := out.with_suffix(kind)) not in files:
+            file.unlink(missing_ok=True)
+
 
 def write_map(
     out: Path, plan: Plan, found: ClassMap, place: Place, classes: Sequence[str], *, dissolve: bool = False
@@ -27,12 +51,11 @@ def write_map(
     grid = plan.grid
     areas, cells = class_areas(found, grid, place, len(classes))
     names = {kind: out.with_suffix(kind) for kind in (".tif", ".probability.tif", ".png", ".csv")}
-    polygons = write_polygons(out, found, grid, place, classes, dissolve=dissolve)
-    write_class_raster(names[".tif"], found, grid, place, classes)
+    more = write_polygons(out, found, grid, place, classes, dissolve=dissolve)[1:]
+    more.append(write_class_raster(names[".tif"], found, grid, place, classes))
     write_probability_raster(names[".probability.tif"], found, grid, place, classes)
     write_quick_look(names[".png"], plan, found, classes, areas)
     write_areas(names[".csv"], classes, areas, cells, place.unit)
-    more = polygons[1:]
     if found.distance is not None:
         more.append(out.with_suffix(".distance.tif"))
         write_distance_raster(more[-1], found, grid, place)

@@ -254,7 +254,8 @@ def _describe(canvases: Sequence[Sequence[_Canvas]], windows: list[int], config:
             positions = torch.cat([canvas.windows(windows) for canvas in own], 1)
             matrices = _embed(positions if len(own) == 1 else positions[:, order], config)
             pooled.append(pool_rotations(matrices, config.rotation_pooling))
-            votes += (matrices == matrices.amax(-3, keepdim=True)).flatten(-2).sum(-1)
+            won = matrices == matrices.amax(-3, keepdim=True)
+            votes += (won & (won.cumsum(-3, dtype=torch.int16) == 1)).flatten(-2).sum(-1)  # a tie goes to the first
         return Described(describe(torch.stack(pooled, 1), config), votes.argmax(-1))
 
 

@@ -12,7 +12,7 @@ from mgcap.backbones.architecture import parse_architecture, portable_name
 from mgcap.backbones.pretrained import is_stock, load_weights, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
-from mgcap.inference.sample import TENSORS, TrainingSample, reduced_by
+from mgcap.inference.sample import TENSORS, TrainingSample, reduce_rows, reduced_by
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
 from mgcap.persistence.header import LABEL_TYPES
@@ -119,7 +119,9 @@ def restore_sample(found: Bundle, path: str | Path, model: MGCAP) -> TrainingSam
         return None
     sample = TrainingSample(*(tensors[name] for name in TENSORS))
     low, high = (int(end) for end in torch.aminmax(sample.targets))
-    rising = bool((sample.distances.diff() >= 0).all())
-    if low < 0 or high >= len(found.classes) or not rising or not 0 <= int(sample.pictured) <= len(sample.vectors):
+    count, length = sample.vectors.shape
+    fits = length == reduce_rows(model, torch.zeros(1, model.head.in_features)).shape[1]
+    fits &= low >= 0 and high < len(found.classes) and 0 <= int(sample.pictured) <= count
+    if not fits or bool((sample.distances.diff() < 0).any()):
         raise BundleError(f"the sample of training descriptors in {path} does not fit the model")
     return sample

@@ -30,9 +30,9 @@ def demo_report(
         order = [k for k in mapped.areas.argsort()[::-1] if mapped.areas[k] > 0]
         rows = [[mapped.names[k], f"{mapped.areas[k] / 10_000:.2f}"] for k in order]
         note = (
-            "By another model, ucmerced, whose 21 classes are those of towns in the USA: it calls every tile one of "
-            "them, also what it has never seen, so that verges and scrub may be called river. The accuracy above is "
-            "not of this model."
+            "By another model, ucmerced, whose 21 classes are those of towns in the USA. Cells that are unlike all of "
+            "its training images are unknown; some mixtures of trees, roads and scrub are called river, which is not "
+            "there. The accuracy above is not of this model."
         )
         title = "Kitsap County: area of each class"
         tables = [{"title": title, "columns": ["class", "hectares"], "rows": rows, "note": note}]

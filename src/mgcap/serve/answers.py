@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mgcap.errors import MgcapError
 from mgcap.explain.explanation import Explanation
 from mgcap.head import top_classes
+from mgcap.inference.unknown import ALPHA, NOTHING, UNKNOWN, Limits
+from mgcap.names import human_names
 from mgcap.report import colours
 from mgcap.report.page import pixels_uri
+from mgcap.serve.compute import Said
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -23,10 +28,40 @@ PICTURE_SIDE, MAP_SIDE = 512, 1400
 HEAT = 0.65
 
 
-def prediction(classes: Any, probabilities: Array, count: int = 5) -> dict[str, Any]:
-    """Class, probability and the most probable classes."""
-    top = [{"class": name, "probability": round(p, 6)} for name, p in top_classes(classes, probabilities, count)]
-    return {**top[0], "top": top}
+def prediction(classes: Sequence[Any] | Array, said: Said, limits: Limits, count: int = 5) -> dict[str, Any]:
+    """Class, probability and the most probable classes; the class is ``unknown`` beyond the limits."""
+    labels = [str(label) for label in classes]
+    names = dict(zip(labels, human_names(labels), strict=True))
+    top = [
+        {"class": label, "name": names[label], "probability": round(p, 6)}
+        for label, p in top_classes(labels, said.probabilities, count)
+    ]
+    distances = None if said.distance is None else np.array([said.distance])
+    unknown = bool(limits.unknown(said.probabilities[None], distances)[0])
+    return {
+        **top[0],
+        **({"class": UNKNOWN, "name": UNKNOWN} if unknown else {}),
+        "unknown": unknown,
+        "distance": None if said.distance is None else round(said.distance, 6),
+        "limits": bounds(limits),
+        "top": top,
+    }
+
+
+def bounds(limits: Limits) -> dict[str, float | None]:
+    """Where the unknown begins; None for no limit."""
+    return {
+        "distance": round(limits.distance, 6) if np.isfinite(limits.distance) else None,
+        "confidence": limits.confidence or None,
+    }
+
+
+def _usual(classifier: SceneClassifier) -> dict[str, float | None] | None:
+    """Where the unknown begins in a map; None if the model does not know."""
+    try:
+        return {"share": ALPHA, **bounds(classifier.limits(ALPHA))}
+    except MgcapError:
+        return None
 
 
 def picture(pixels: Array, side: int = PICTURE_SIDE) -> str:
@@ -43,12 +78,12 @@ def heated(pixels: Array, heat: Array) -> str:
     return picture((1 - weight) * pixels + weight * shades)
 
 
-def explanation(found: Explanation) -> dict[str, Any]:
+def explanation(found: Explanation, limits: Limits = NOTHING) -> dict[str, Any]:
     """Prediction, heat map, and the canonical appearance of each granularity."""
     method = "gradcam"
     height, width = found.image.shape[:2]
     return {
-        **prediction(found.classes, found.probabilities),
+        **prediction(found.classes, Said(found.probabilities, found.distance), limits),
         "target": found.target,
         "contrast": found.contrast,
         "width": width,
@@ -77,6 +112,8 @@ def model_summary(name: str, classifier: SceneClassifier) -> dict[str, Any]:
     return {
         "name": name,
         "classes": [str(c) for c in classifier.classes_],
+        "names": list(human_names(classifier.classes_.tolist())),
+        "limits": _usual(classifier),
         "backbone": config.backbone,
         "granularities": list(config.granularities),
         "rotations": config.rotations,
@@ -89,7 +126,7 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
     """A finished map: the image, its cells, its legend, and what can be downloaded."""
     from mgcap.geo.pictures import thinned
 
-    grid, found = done.plan.grid, done.found
+    grid, found, shift = done.plan.grid, done.found, done.shift
     image, _ = thinned(done.plan, MAP_SIDE)
     total = max(float(done.areas.sum()), 1e-9)
     return {
@@ -113,7 +150,15 @@ def map_answer(number: str, done: Mapped) -> dict[str, Any]:
             )
         ],
         "cells": found.classes.ravel().tolist(),
-        "probabilities": [None if np.isnan(p) else round(float(p), 4) for p in found.probability.ravel()],
-        "angles": [None if np.isnan(a) else round(float(a), 1) for a in found.angles.ravel()],
+        "probabilities": _numbers(found.probability, 4),
+        "distances": None if found.distance is None else _numbers(found.distance, 4),
+        "angles": _numbers(found.angles, 1),
+        "limits": bounds(found.limits),
+        "shift": None if shift is None else {"known": shift.known, "far": shift.far, "unsure": shift.unsure},
         "downloads": {file.name: f"/api/maps/{number}/{file.name}" for file in done.files},
     }
+
+
+def _numbers(values: Array, digits: int) -> list[float | None]:
+    """Of all cells; None where there is none."""
+    return [None if np.isnan(value) else round(float(value), digits) for value in values.ravel()]

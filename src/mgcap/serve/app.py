@@ -33,6 +33,10 @@ from mgcap.serve.settings import Settings
 from mgcap.serve.uploads import UploadRoute, plain_raster, uploaded_pixels
 
 PAGE = Path(__file__).parent / "page"
+#: What may be answered to a file.
+OF_WORK: dict[int | str, dict[str, Any]] = {
+    status: RESPONSES[status] for status in (400, 404, 408, 413, 415, 422, 429, 503)
+}
 
 Upload = Annotated[UploadFile, File(description="A JPEG, PNG, WebP or TIFF file.")]
 ModelName = Annotated[str, Form(description="Name of the model; by default the first.", max_length=200)]
@@ -74,6 +78,27 @@ Scale = Annotated[
 ]
 
 
+Unknown = Annotated[
+    float,
+    Form(
+        ge=0,
+        le=0.99,
+        allow_inf_nan=False,
+        description="Answer unknown beyond what this share of held-out training images showed, as 0.01; 0: off.",
+    ),
+]
+MapUnknown = Annotated[
+    float | None,
+    Form(
+        ge=0,
+        le=0.99,
+        allow_inf_nan=False,
+        description="Cells are unknown beyond what this share of held-out training images showed; 0: off; by default "
+        "0.01, if the model knows.",
+    ),
+]
+
+
 def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settings | None = None) -> FastAPI:
     """The application.
 
@@ -103,6 +128,7 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
     _add_errors(app)
     _add_pages(app, service)
     _add_work(app, service)
+    _add_maps(app, service)
     app.add_middleware(Guard, settings=settings)
     app.add_middleware(Measure, service=service)
     return app
@@ -178,33 +204,42 @@ def _add_pages(app: FastAPI, service: Service) -> None:
 
 def _add_work(app: FastAPI, service: Service) -> None:
     settings = service.settings
-    both: dict[int | str, dict[str, Any]] = {
-        status: RESPONSES[status] for status in (400, 404, 408, 413, 415, 422, 429, 503)
-    }
 
-    @app.post("/api/predict", summary="What an image shows", responses=both)
-    async def predict(request: Request, file: Upload, model: ModelName = "") -> dict[str, Any]:
+    @app.post("/api/predict", summary="What an image shows", responses=OF_WORK)
+    async def predict(request: Request, file: Upload, model: ModelName = "", unknown: Unknown = 0.0) -> dict[str, Any]:
         name = service.model(model)
+        limits = service.models[name].limits(unknown)
         async with _pixels(service, file) as pixels:
-            rows = await _answer(service, request, service.compute.probabilities(name, pixels), settings.timeout)
+            said = await _answer(service, request, service.compute.classify(name, pixels), settings.timeout)
         service.images.labels(name).inc()
-        return {"model": name, **answers.prediction(service.models[name].classes_, rows)}
+        return {"model": name, **answers.prediction(service.models[name].classes_, said, limits)}
 
-    @app.post("/api/explain", summary="Why an image is called what it is called", responses=both)
+    @app.post("/api/explain", summary="Why an image is called what it is called", responses=OF_WORK)
     async def explain(
-        request: Request, file: Upload, model: ModelName = "", target: ClassName = "", contrast: ClassName = ""
+        request: Request,
+        file: Upload,
+        model: ModelName = "",
+        target: ClassName = "",
+        contrast: ClassName = "",
+        unknown: Unknown = 0.0,
     ) -> dict[str, Any]:
         name = service.model(model)
+        limits = service.models[name].limits(unknown)
         async with _pixels(service, file) as pixels:
 
             def work() -> dict[str, Any]:
-                return answers.explanation(service.models[name].explain(pixels, target or None, contrast or None))
+                found = service.models[name].explain(pixels, target or None, contrast or None)
+                return answers.explanation(found, limits)
 
             found = await _answer(service, request, service.compute.run(work), settings.timeout)
         service.images.labels(name).inc()
         return {"model": name, **found}
 
-    @app.post("/api/map", summary="A class map of a GeoTIFF", responses=both)
+
+def _add_maps(app: FastAPI, service: Service) -> None:
+    settings = service.settings
+
+    @app.post("/api/map", summary="A class map of a GeoTIFF", responses=OF_WORK)
     async def make_map(
         request: Request,
         file: Upload,
@@ -213,10 +248,12 @@ def _add_work(app: FastAPI, service: Service) -> None:
         tile: TileSide = "",
         bands: Bands = "",
         scale: Scale = "auto",
+        unknown: MapUnknown = None,
     ) -> dict[str, Any]:
         name = service.model(model)
         chosen = tuple(int(b) for b in bands.split(",")) if bands else None
-        job = MapJob(service, name, {"overlap": overlap, "tile": tile or None, "scale": scale or "auto"})
+        options = {"overlap": overlap, "tile": tile or None, "scale": scale or "auto", "unknown": unknown}
+        job = MapJob(service, name, options)
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(settings.map_timeout):

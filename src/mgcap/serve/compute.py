@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from mgcap.classifier import SceneClassifier
+from mgcap.data.stream import check_items
+from mgcap.descriptor import _raise
 from mgcap.errors import ImageError
 from mgcap.typing import Array
 
@@ -20,6 +22,13 @@ T = TypeVar("T")
 
 #: Images that are classified together.
 BATCH = 8
+
+
+class Said(NamedTuple):
+    """What a model says of one image."""
+
+    probabilities: Array  #: ``[K]``
+    distance: float | None  #: from what the model was trained on, if it knows
 
 
 @dataclass
@@ -52,8 +61,8 @@ class Compute:
         """How many jobs wait."""
         return self.jobs.qsize()
 
-    def probabilities(self, model: str, image: Array) -> Future[Array]:
-        """Probabilities of one image ``[H, W, 3]`` by the model of that name."""
+    def classify(self, model: str, image: Array) -> Future[Said]:
+        """What the model of that name says of one image ``[H, W, 3]``."""
         job = _Job(None, model, image)
         self.jobs.put(job)
         return job.done
@@ -114,14 +123,16 @@ class Compute:
             for job in jobs:
                 job.done.set_exception(error)
             return
-        for job, row in zip(jobs, answers, strict=True):
-            job.done.set_result(row)
+        for job, said in zip(jobs, answers, strict=True):
+            job.done.set_result(said)
 
-    def _answers(self, jobs: Sequence[_Job]) -> Array:
-        found: Array = self.models[jobs[0].model].predict_proba([job.image for job in jobs])
-        if not np.isfinite(found).all():
+    def _answers(self, jobs: Sequence[_Job]) -> list[Said]:
+        items = check_items([job.image for job in jobs])
+        found = self.models[jobs[0].model].predict_readable(items, on_error=_raise, keep=False)
+        if not np.isfinite(found.probabilities).all():
             raise ImageError("the model has no finite answer to the image")
-        return found
+        distances = [None] * len(jobs) if found.distances is None else found.distances.tolist()
+        return [Said(row, distance) for row, distance in zip(found.probabilities, distances, strict=True)]
 
 
 async def answer_of(future: Future[T], gone: Callable[[], Any], seconds: float) -> T:

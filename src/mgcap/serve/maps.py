@@ -23,7 +23,7 @@ class MapJob:
     Args:
         service: What requests share.
         model: Name of the model.
-        options: Of :class:`mgcap.geo.plan.MapOptions`.
+        options: Of :func:`mgcap.geo.mapping.map_raster`.
     """
 
     def __init__(self, service: Service, model: str, options: dict[str, Any]) -> None:

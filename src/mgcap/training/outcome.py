@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: A window shows a class, rather than several, where it has at least this share.
 PURE = 0.8
+#: What all windows of composed scenes count, for all images.
+WINDOWS_SHARE = 0.3
 
 
 @dataclass
@@ -97,14 +99,14 @@ def _accuracy(logits: Tensor, data: TrainingSet) -> float:
 
 
 def _solver(rows: Tensor, data: TrainingSet, folds: Array, made: Composed | None) -> HeadSolver:
-    """Images, and windows that count as much as all of these together."""
+    """Images, and windows that count a share of these together."""
     if made is None:
         return HeadSolver(rows, data.targets, len(data.classes), data.weights, folds.tolist())
     every = large_rows(len(rows) + len(made.rows), rows.shape[1])
     every[: len(rows)], every[len(rows) :] = rows, made.rows
     targets = torch.nn.functional.one_hot(torch.as_tensor(list(data.targets)), len(data.classes)).float()
     own = np.ones(len(rows)) if data.weights is None else np.asarray(data.weights)
-    weights = np.concatenate([own, np.full(len(made.rows), own.sum() / len(made.rows))])
+    weights = np.concatenate([own, np.full(len(made.rows), WINDOWS_SHARE * own.sum() / len(made.rows))])
     return HeadSolver(
         every,
         torch.cat([targets, made.shares]),

@@ -14,7 +14,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> 
 
     Args:
         logits: ``[n, K]``.
-        targets: Classes by number.
+        targets: Classes by number, or shares of the classes ``[n, K]``.
         smoothing: Share of each label that is spread over all classes.
     """
     logits = logits.double()

@@ -45,11 +45,13 @@ function show_job() {
   for (const part of document.querySelectorAll("[data-job]")) part.hidden = part.dataset.job !== $("job").value;
 }
 
+const chosen_model = () => models.find((model) => model.name === $("model").value);
+
 function show_classes() {
-  const own = models.find((model) => model.name === $("model").value);
+  const own = chosen_model();
   for (const id of ["target", "contrast"]) {
     const first = $(id).options[0];
-    $(id).replaceChildren(first, ...(own ? own.classes : []).map((name) => element("option", { value: name, text: name })));
+    $(id).replaceChildren(first, ...(own ? own.classes : []).map((label, i) => element("option", { value: label, text: own.names[i] })));
   }
 }
 
@@ -66,7 +68,7 @@ const percent = (value) => `${(100 * value).toFixed(1)} %`;
 
 function bars(top) {
   return element("ul", { class: "bars" }, ...top.map((entry) => element("li", { "--part": `${100 * entry.probability}%` },
-    element("span", { text: entry.class }), element("span", { text: percent(entry.probability) }))));
+    element("span", { text: entry.name }), element("span", { text: percent(entry.probability) }))));
 }
 
 function rose(angles, votes, colour, winner) {
@@ -91,10 +93,19 @@ function outlined(found) {
   return element("div", { class: "frame" }, element("img", { src: found.image, alt: "The image, with the crops outlined" }), lines);
 }
 
+// Beyond which limits an answer or a cell lies: what is far from the training images, or not confident enough.
+function doubt(distance, limits) {
+  const far = distance !== null && limits.distance !== null && distance > limits.distance;
+  return far ? `unlike the training images: ${distance.toFixed(2)} away, where ${limits.distance.toFixed(2)} is usual at most` : "not confident enough";
+}
+
 function show_explanation(found) {
-  const why = found.contrast ? `${found.target}, and not ${found.contrast}` : found.target;
+  const own = models.find((model) => model.name === found.model);
+  const name = (label) => own ? own.names[own.classes.indexOf(label)] : label;
+  const why = found.contrast ? `${name(found.target)}, and not ${name(found.contrast)}` : name(found.target);
   result.replaceChildren(element("div", { class: "cards" },
-    element("article", { class: "card" }, element("h2", { text: `${found.class}: ${percent(found.probability)}` }), bars(found.top)),
+    element("article", { class: "card" }, element("h2", { text: found.unknown ? "unknown" : `${found.name}: ${percent(found.probability)}` }),
+      ...(found.unknown ? [element("p", { class: "note", text: doubt(found.distance, found.limits) })] : []), bars(found.top)),
     element("article", { class: "card" }, element("h2", { text: "What it looks at" }), outlined(found)),
     element("article", { class: "card" }, element("h2", { text: `Evidence for ${why}` }),
       element("img", { src: found.heat, alt: `Heat map of the evidence for ${why}` })),
@@ -130,7 +141,8 @@ function show_map(found) {
   function choose(i) {
     chosen = i;
     const number = found.cells[i];
-    answer.textContent = number < 0 ? "no data" : `${found.legend[number].name}: ${percent(found.probabilities[i])}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
+    const why = number >= 0 && (found.probabilities[i] === null ? doubt(found.distances ? found.distances[i] : null, found.limits) : percent(found.probabilities[i]));
+    answer.textContent = number < 0 ? "no data" : `${found.legend[number].name}: ${why}, canonical angle ${found.angles[i]}° (row ${Math.floor(i / found.columns) + 1}, column ${i % found.columns + 1})`;
     draw();
   }
   function at(event) {
@@ -166,6 +178,7 @@ function show_map(found) {
   result.replaceChildren(element("article", { class: "card" },
     element("h2", { text: `Map of ${found.cells.filter((c) => c >= 0).length} cells` }),
     element("div", { class: "map" }, element("img", { src: found.image, alt: "The raster" }), canvas), answer,
+    ...(found.shift ? [element("p", { text: `${percent(found.shift.known)} of the cells are like the training images; unknown: ${percent(found.shift.far)} are far from them, on ${percent(found.shift.unsure)} the model is not confident.` })] : []),
     ...found.notes.map((note) => element("p", { class: "note", role: "note", text: note })),
     element("label", {}, "Opacity ", opacity),
     element("ul", { class: "legend" }, ...present.map((entry) => { const swatch = element("i", { "aria-hidden": "true" }); swatch.style.background = entry.colour;
@@ -186,6 +199,8 @@ async function work(event) {
   body.append("model", $("model").value);
   for (const part of job === "map" ? ["overlap", "tile", "bands", "scale"] : ["target", "contrast"])
     if ($(part).value) body.append(part, $(part).value);
+  const own = chosen_model(), usual = job === "explain" && own && own.limits ? own.limits.share : "";  // maps know it
+  if ($("unknown").value || usual) body.append("unknown", $("unknown").value || usual);
   const began = performance.now();
   const tick = setInterval(() => say(`Working on ${chosen.name}: ${Math.round((performance.now() - began) / 1000)} s`), 1000);
   say(`Working on ${chosen.name} …`);
