@@ -50,6 +50,7 @@ def test_what_follows_from_other_values() -> None:
         ({"backbone": "vgg"}, "allowed are vgg16"),
         ({"backbone": "vgg16", "layer": "conv6_1"}, "conv5_3"),
         ({"normalisation": "cube"}, "allowed are bilinear, log, sqrt"),
+        ({"normalisation": "sqr"}, "'sqr' is unknown (did you mean 'sqrt'?); allowed"),
         ({"clip": (1.0, 0.1)}, "below the upper"),
         ({"frame": "padded", "corners": "mirror"}, "frame='filled'"),
         ({"reduction": "none", "channels": 5}, "must be None"),

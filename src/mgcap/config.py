@@ -11,6 +11,7 @@ from mgcap.backbones import Backbone, find_backbone
 from mgcap.backbones.architecture import MAX_TEXT
 from mgcap.backbones.hub import architecture_of
 from mgcap.descriptions import MODEL
+from mgcap.errors import did_you_mean
 from mgcap.head import vector_length
 from mgcap.pooling import RULES
 from mgcap.spectral import LAYERS
@@ -62,7 +63,7 @@ def _one_of(registry: Mapping[str, object]) -> Callable[[str], str]:
 
     def check(value: str) -> str:
         if value not in registry:
-            raise ValueError(f"'{value}' is unknown; allowed are {', '.join(registry)}")
+            raise ValueError(f"'{value}' is unknown{did_you_mean(value, registry)}; allowed are {', '.join(registry)}")
         return value
 
     return check

@@ -38,6 +38,15 @@ def test_what_is_written_is_read_as_the_same(tmp_path: Path) -> None:
     assert _options(file, "paper", finetune=False).recipe() is None
 
 
+def test_a_file_that_is_there_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("seed = 3")
+    assert f"{file} is there already; give another name, or --force" in sentence("config", "write", file)
+    assert file.read_text() == "seed = 3"
+    run("config", "write", file, "--force")
+    assert tomllib.loads(file.read_text())["seed"] == 0
+
+
 def test_commands_take_a_file_and_the_command_line_wins(scenes: Path, tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     options = ["--train-ratio", 0.5, "--runs", 2, *SMALL]
@@ -121,6 +130,9 @@ def test_predictions_keep_their_options(scenes: Path, model: Path, tmp_path: Pat
     [
         ("sed = 1", "'sed' is unknown (did you mean 'seed'?)"),
         ("rotations = 4", "'rotations' belongs into the table [model]"),
+        ("rotation = 4", "'rotation' is unknown (did you mean 'rotations'?)"),
+        ("[modl]\nrotations = 4", "'modl' is unknown (did you mean 'model'?)"),
+        ("[finetun]\nepochs = 4", "'finetun' is unknown (did you mean 'finetune'?)"),
         ("[model]\nchanels = 8", "'chanels' is unknown in [model] (did you mean 'channels'?)"),
         ("[finetune]\nepoch = 8", "'epoch' is unknown in [finetune] (did you mean 'epochs'?)"),
         ("seed = ", "is not a TOML file"),
@@ -167,5 +179,5 @@ def test_a_file_of_ones_own_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run("config", "write", tmp_path / "run.toml", "--add", tmp_path / "mine.py")
     assert seen == [tmp_path / "mine.py"]
     assert tomllib.loads((tmp_path / "run.toml").read_text())["add"] == [str(tmp_path / "mine.py")]
-    wrong = sentence("config", "write", tmp_path / "run.toml", "--add", tmp_path / "mime.py")
+    wrong = sentence("config", "write", tmp_path / "other.toml", "--add", tmp_path / "mime.py")
     assert "did you mean 'mine.py'" in wrong

@@ -72,3 +72,23 @@ def test_errors_of_values_name_flags(scenes: Path, tmp_path: Path) -> None:
     assert "--descriptor: 'mine' is unknown" in sentence(*train, "--descriptor", "mine")
     studies = ["ablate", scenes, "--out", tmp_path / "a", *SMALL, "--studies", "gradient"]
     assert "needs --finetune" in sentence(*studies)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train none --preset compcat", "'compcat' is unknown (did you mean 'compact'?); allowed are 'compact'"),
+        ("train none --descriptor universl", "did you mean 'universal'"),
+        ("predict none.png --engine opnvino", "--engine: 'opnvino' is unknown (did you mean 'openvino'?)"),
+        ("map RASTER --model none.mgcap --out x.xyz", "--out takes a .gpkg or .geojson file, or a .parquet one"),
+        ("map RASTER --model none.mgcap --tile 3miles", "--tile takes metres or pixels"),
+        ("map RASTER --model none.mgcap --bands a,b", "--bands takes numbers"),
+        ("map RASTER --model none.mgcap --design stratifed", "did you mean 'stratified'"),
+        ("export --model none.mgcap --format onx", "--format: 'onx' is unknown (did you mean 'onnx'?)"),
+        ("export --model none.mgcap --out m.xyz", "onnx is written to a .onnx file, not to"),
+    ],
+)  # fmt: skip
+def test_a_typo_is_said_before_anything_is_opened(command: str, words: str, scenes: Path, tmp_path: Path) -> None:
+    """There is no such model and no such folder, which would be said otherwise."""
+    raster = str(next(scenes.rglob("*.png")))
+    assert words in sentence(*(raster if word == "RASTER" else word for word in command.split()))

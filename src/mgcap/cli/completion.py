@@ -1,4 +1,4 @@
-"""What <TAB> offers for the value of an option.
+"""What <TAB> offers for the value of an option, and which values there are.
 
 Nothing here imports torch, so the names of registries stand here once more, and a test compares them. Where nothing
 fits, the shell offers files.
@@ -6,9 +6,14 @@ fits, the shell offers files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from mgcap.cli.console import fail
+from mgcap.errors import did_you_mean
 from mgcap.persistence.shipped import shipped_models
 
 Offer = Callable[[str], list[str]]
@@ -48,6 +53,19 @@ def one_of(values: Iterable[str], suffixes: tuple[str, ...] = ()) -> Offer:
         return [v for v in known if v.startswith(incomplete)] + (_files(incomplete, suffixes) if suffixes else [])
 
     return offer
+
+
+def only(values: Sequence[str]) -> dict[str, Any]:
+    """For an option that takes nothing but these values: offer them, and refuse others before any work."""
+
+    def check(context: typer.Context, parameter: typer.CallbackParam, value: str) -> str:
+        if value not in values and not context.resilient_parsing:
+            *first, last = (f"'{known}'" for known in values)
+            hint, known = did_you_mean(value, values), f"{', '.join(first)} or {last}"
+            fail(f"{parameter.opts[0]}: '{value}' is unknown{hint}; allowed are {known}")
+        return value
+
+    return {"autocompletion": one_of(values), "callback": check}
 
 
 def several_of(values: Iterable[str]) -> Offer:

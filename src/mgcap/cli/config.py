@@ -11,6 +11,7 @@ from mgcap.cli import options as o
 from mgcap.cli.console import check_writable, guarded, show_table
 from mgcap.cli.settings import ELSEWHERE, save_options, toml
 from mgcap.cli.signature import expanded, given
+from mgcap.errors import DataError
 
 app = typer.Typer(
     help="Every value of a model and of fine-tuning, and files for --config.",
@@ -50,6 +51,7 @@ def list_values(preset: o.Preset = "compact") -> None:
 def write(
     file: Annotated[Path, typer.Argument(help="The TOML file to write.")],
     options: o.TrainingOptions,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write the options of training to a file for --config; what a command has no use for, it skips.
 
@@ -57,4 +59,6 @@ def write(
 
     Example: mgcap config write run.toml --preset paper --rotations 4 --finetune --tune epochs=5
     """
+    if file.expanduser().exists() and not force:
+        raise DataError(f"{file} is there already; give another name, or --force to write over it")
     save_options(check_writable(file), given(options), options)

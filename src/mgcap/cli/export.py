@@ -24,7 +24,7 @@ def export(
         typer.Option(
             "--format",
             help="Format of the file: onnx, openvino or pt2 (torch.export).",
-            autocompletion=c.one_of(c.EXPORTS),
+            **c.only(c.EXPORTS),
         ),
     ] = "onnx",
     out: Annotated[
@@ -53,13 +53,14 @@ def export(
     """
     from mgcap.classifier import SceneClassifier
     from mgcap.errors import MgcapError
-    from mgcap.persistence.export import FORMATS, agreement, export_model, open_exported
+    from mgcap.persistence.export import FORMATS, agreement, check_format, export_model, open_exported
 
-    target = out or Path(f"{model.stem}{FORMATS.get(form, '')}")
+    target = check_writable(out or Path(f"{model.stem}{FORMATS[form]}"))
+    check_format(form, target)
     o.run_added(add)
     classifier = SceneClassifier.load(model, device="cpu", engine="torch", progress=bars)
     with bars(f"Exporting to {form}", None):
-        worst = export_model(classifier, form, check_writable(target), side)
+        worst = export_model(classifier, form, target, side)
     bars.say(f"probabilities of random images differ by {worst:.1g} at most")
     if check is not None:
         from mgcap.data.folders import open_folder

@@ -79,7 +79,7 @@ def make_map(
         str,
         typer.Option(
             help="How the reference was sampled: stratified (by its field map_class), random, other; auto looks.",
-            autocompletion=c.one_of(DESIGNS),
+            **c.only(DESIGNS),
         ),
     ] = "auto",
 ) -> None:
@@ -101,21 +101,21 @@ def make_map(
     targets = r.targets(files, out, lambda stem: f"{stem}.landuse.{form}")
     if reference is None and names is not None:
         raise DataError("--names is for maps with --reference")
-    classifier = options.classifier()
+    r.need_geo()
     from mgcap.geo.mapping import map_raster
+    from mgcap.geo.plan import MapOptions
+    from mgcap.geo.polygons import check_target
     from mgcap.geo.reference import assess, check_reference
 
+    chosen = {**options.values(), "exact": exact, "overlap": overlap, "index": index, "dissolve": dissolve}
+    MapOptions(**chosen)
+    for target in targets:
+        check_target(target)
+    classifier = options.classifier()
     if reference is not None:
         check_reference(reference, field, list(map(str, classifier.classes_)), names, design)
 
-    values = {
-        **options.values(),
-        "exact": exact,
-        "overlap": overlap,
-        "index": index,
-        "dissolve": dissolve,
-        "unknown": unknown,
-    }
+    values = {**chosen, "unknown": unknown}
     with options.workers() as workers:
 
         def work(number: int) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mgcap.data.splits import Split
     from mgcap.training.recipe import Finetune
 
-Preset = Annotated[str, typer.Option(help=MODEL["preset"], autocompletion=c.one_of(c.PRESETS))]
+Preset = Annotated[str, typer.Option(help=MODEL["preset"], **c.only(c.PRESETS))]
 Backbone = Annotated[str | None, typer.Option(help=MODEL["backbone"], autocompletion=c.one_of(c.BACKBONES))]
 Granularities = Annotated[str | None, typer.Option(help=MODEL["granularities"])]
 Rotations = Annotated[int | None, typer.Option(help=MODEL["rotations"])]
@@ -76,14 +76,14 @@ Descriptor = Annotated[
     str,
     typer.Option(
         help="Axes of the descriptor: universal (they ship with mgcap) or own (of the training images).",
-        autocompletion=c.one_of(c.DESCRIPTORS),
+        **c.only(c.DESCRIPTORS),
     ),
 ]
 Engine = Annotated[
     str,
     typer.Option(
         help="Engine for the backbone: auto, torch, torch-compile, openvino (int8) or openvino-fp32.",
-        autocompletion=c.one_of(c.ENGINES),
+        **c.only(c.ENGINES),
     ),
 ]
 Device = Annotated[

@@ -133,7 +133,7 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     for table, names in (("model", MODEL), ("finetune", FINETUNE)):
         if key in names:
             return f"'{key}' belongs into the table [{table}]"
-    return f"the option '{key}' is unknown{did_you_mean(key, dict.fromkeys(known))}"
+    return f"the option '{key}' is unknown{did_you_mean(key, [*known, 'model', 'finetune', *MODEL, *FINETUNE])}"
 
 
 def option_name(name: str, declared: Sequence[Any]) -> str:

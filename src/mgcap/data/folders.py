@@ -109,7 +109,10 @@ def open_folder(folder: str | Path, minimum_classes: int = 2) -> SceneFolder:
     groups = {p.name: files for p in _subfolders(root) if (files := list_images(p))}
     if len(groups) < minimum_classes:
         only = ", ".join(groups)
-        raise DataError(f"{root} has only the class '{only}'; at least {minimum_classes} classes are needed")
+        raise DataError(
+            f"{root} has only the class '{only}', and {minimum_classes} are needed; "
+            "put the images of each class into a subfolder of its name"
+        )
     classes = tuple(sorted(groups))
     return SceneFolder(
         root=root,

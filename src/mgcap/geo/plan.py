@@ -147,6 +147,8 @@ class MapOptions:
             raise RasterError(f"`cells` takes 1 to {MOST_CELLS}, not {self.cells}")
         if not 0 <= self.min_valid <= 1:
             raise RasterError(f"`min_valid` takes 0 to 1, not {self.min_valid}")
+        if self.tile is not None:
+            parse_tile(self.tile)
 
 
 def chosen_options(function: Callable[..., object], given: Mapping[str, Any]) -> MapOptions:

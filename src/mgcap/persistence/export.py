@@ -104,6 +104,18 @@ def metadata(classifier: SceneClassifier, side: int) -> dict[str, str]:
     return found
 
 
+def check_format(form: str, path: Path) -> None:
+    """See that there is a format, and that a file may have its name.
+
+    Raises:
+        DataError: If not.
+    """
+    if form not in FORMATS:
+        raise DataError(f"the format '{form}' is unknown{did_you_mean(form, FORMATS)}; there are {', '.join(FORMATS)}")
+    if path.suffix != FORMATS[form]:
+        raise DataError(f"{form} is written to a {FORMATS[form]} file, not to {path}")
+
+
 def export_model(classifier: SceneClassifier, form: str, path: Path, side: int | None = None) -> float:
     """Write the model in another format and check it.
 
@@ -116,10 +128,7 @@ def export_model(classifier: SceneClassifier, form: str, path: Path, side: int |
     Returns:
         The largest difference of probabilities between the model and what was written, on random images.
     """
-    if form not in FORMATS:
-        raise DataError(f"the format '{form}' is unknown{did_you_mean(form, FORMATS)}; there are {', '.join(FORMATS)}")
-    if path.suffix != FORMATS[form]:
-        raise DataError(f"{form} is written to a {FORMATS[form]} file, not to {path}")
+    check_format(form, path)
     side = side or classifier.imagery_.side
     whole = WholeModel(classifier.model_)
     example = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mgcap.data.samples import part_of
 from mgcap.data.stream import Item
-from mgcap.errors import MgcapError
+from mgcap.errors import MgcapError, did_you_mean
 from mgcap.runtime import Runtime
 from mgcap.training.recipe import Finetune
 from mgcap.training.softmax import LAMBDAS
@@ -51,7 +51,8 @@ class Setup:
             MgcapError: With one sentence about the first that is not.
         """
         if self.descriptor not in DESCRIPTORS:
-            raise MgcapError(f"descriptor: '{self.descriptor}' is unknown; allowed are {', '.join(DESCRIPTORS)}")
+            hint = did_you_mean(self.descriptor, DESCRIPTORS)
+            raise MgcapError(f"descriptor: '{self.descriptor}' is unknown{hint}; allowed are {', '.join(DESCRIPTORS)}")
         if not isinstance(self.runtime.seed, Integral):
             raise MgcapError(f"seed: must be a whole number, not {self.runtime.seed!r}")
         if not isinstance(self.composed, Integral) or not 0 <= self.composed <= MOST_COMPOSED:

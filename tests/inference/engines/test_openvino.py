@@ -13,14 +13,18 @@ pytest.importorskip("openvino")
 pytest.importorskip("nncf")
 
 import mgcap
-from mgcap.backbones import build_backbone
+from mgcap.backbones import BACKBONES, Backbone, Tapped, build_backbone
 from mgcap.data.folders import open_folder
+from mgcap.data.synthetic import CLASSES, draw_scene
 from mgcap.errors import BundleError, MgcapError
+from mgcap.inference.calibration import calibration_views
+from mgcap.inference.descriptors import stream_answers
 from mgcap.inference.engines import openvino as module
 from mgcap.inference.engines import probe
 from mgcap.inference.engines.openvino import OpenVinoEngine
+from mgcap.inference.preparation import prepare_engine
 from mgcap.persistence.files import cache_dir
-from mgcap.runtime import Progress, silent
+from mgcap.runtime import Progress, Runtime, silent
 from tests.conftest import TINY
 
 
@@ -108,6 +112,38 @@ def test_a_kept_graph_is_not_that_of_an_edited_network(int8_works: None) -> None
         engine = OpenVinoEngine([Own(power).eval()], 64, lambda: views, silent, code=str(power))
         found.append(engine.features(torch.stack(views), 0))
     torch.testing.assert_close(found[0] ** 2, found[1], atol=0.1, rtol=0.1)
+
+
+class _Own(Tapped):
+    """A network of a user's, with a normalisation to fold and a branch."""
+
+    def __init__(self, layer: str, activated: bool) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 4, 4), torch.nn.BatchNorm2d(16), torch.nn.ReLU())
+        self.second = torch.nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return (x + self.second(x)).relu()
+
+
+def test_int8_logits_of_a_network_of_ones_own_are_near(int8_works: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(BACKBONES, "own", Backbone("own", "", _Own, {"last": 16}, "last"))
+    torch.manual_seed(0)
+    config = mgcap.MGCAPConfig(backbone="own", reduction="none", size=64, rotations=2, num_classes=5)
+    model = mgcap.MGCAP(config).eval().requires_grad_(False)
+    images = [torch.from_numpy(draw_scene(name, 0, 0, 64)).movedim(-1, 0) / 255 for name in CLASSES[:8]]
+    logits = []
+    for name in ("torch", "openvino"):
+        engine = prepare_engine(model, Runtime(name, "cpu"), lambda: calibration_views(model, images[:4], 0))
+        assert engine.name == name
+        logits.append(torch.cat([found.logits for _, found in stream_answers(model, engine, images, _fail)]))
+    difference = (logits[1] - logits[0]).norm() / (logits[0] - logits[0].mean(0)).norm()  # between images
+    assert 0 < difference < 0.2
+
+
+def _fail(index: int, error: Exception) -> None:
+    raise error
 
 
 def test_a_network_that_cannot_be_converted_runs_in_torch(
