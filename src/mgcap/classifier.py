@@ -52,7 +52,8 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         class_weight: What the images of a class count in the exact head: ``balanced`` (every class the same), a weight
             for each class by its label, or None.
         composed: About how many windows of scenes composed of the images the exact head learns from as well; they are
-            as a raster's cells are, not centred and of several classes at once.
+            as a raster's cells are, not centred and of several classes at once. The head is then solved in the numbers
+            that an index keeps of descriptors.
         seed: Seed of everything random.
         cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).

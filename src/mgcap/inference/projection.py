@@ -67,6 +67,13 @@ class Projection:
             return weight, bias
         return weight @ self.axes.T, bias + weight @ self.mean
 
+    def unfold(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights ``[K, d]`` and bias that say of descriptors what ``[K, p]`` and a bias say of vectors."""
+        if self.mean is None or self.axes is None:
+            return weight, bias
+        weight = weight @ self.axes
+        return weight, bias - weight @ self.mean
+
 
 def configuration_of(model: MGCAP) -> str:
     """What a projection says of the models that it is for."""

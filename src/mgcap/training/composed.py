@@ -19,6 +19,7 @@ from mgcap.inference.dense import describe_block, is_dense
 from mgcap.inference.descriptors import large_rows
 from mgcap.inference.engines import Engine
 from mgcap.inference.layout import Layout
+from mgcap.inference.projection import projection_for
 from mgcap.model import MGCAP
 from mgcap.runtime import Runtime
 from mgcap.training.setup import TrainingSet
@@ -36,7 +37,7 @@ LARGEST = 320
 class Composed:
     """Windows of composed scenes."""
 
-    rows: Tensor  #: ``[n, d]``: their descriptors
+    rows: Tensor  #: ``[n, p]``: their descriptors, as an index keeps them
     shares: Tensor  #: ``[n, K]``: which part of each shows which class
     folds: Array  #: ``[n]``: the fold of the images that each was made of
 
@@ -76,7 +77,7 @@ def composed_windows(
     numbers = np.unique(folds)
     scenes = [fold for _ in range(-(-count // (len(numbers) * WINDOWS**2))) for fold in numbers]
     streams = {fold: in_turn(np.flatnonzero(folds == fold).tolist(), ACROSS**2, rng) for fold in numbers}
-    rows = large_rows(len(scenes) * WINDOWS**2, model.head.in_features)
+    rows = large_rows(len(scenes) * WINDOWS**2, projection_for(model).length(model.head.in_features))
     found = torch.zeros(len(rows), classes)
     with runtime.progress("Describing composed scenes", len(rows)) as step:
         for scene, fold in enumerate(scenes):
@@ -92,7 +93,7 @@ def composed_windows(
 def _windows(
     model: MGCAP, engine: Engine, pixels: Tensor, shown: Array, side: int, rng: np.random.Generator, classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Descriptors and shares of windows at random columns and rows of a scene."""
+    """Vectors and shares of windows at random columns and rows of a scene."""
     whole = pixels.shape[-1]
     left, top = (np.sort(rng.integers(0, whole - side + 1, WINDOWS)) for _ in range(2))
     xs, ys = ((corner + side / 2 - whole / 2).tolist() for corner in (left, top))
@@ -101,4 +102,4 @@ def _windows(
     image = F.pad(pixels[None], (border,) * 4, mode="reflect")[0]
     described = describe_block(model, engine, layout, image, range(WINDOWS**2))
     found = [shares(shown, (int(x), int(y)), side, classes) for y in top for x in left]
-    return described.descriptors.float().cpu(), torch.from_numpy(np.stack(found))
+    return projection_for(model)(described.descriptors.float().cpu()), torch.from_numpy(np.stack(found))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
-from mgcap.inference.descriptors import large_rows
 from mgcap.inference.engines import Engine
+from mgcap.inference.projection import Projection, projection_for
 from mgcap.inference.sample import PICTURE, TrainingSample, reduce_rows, take_sample, with_pictures
 from mgcap.inference.universal import UniversalDescriptor
 from mgcap.model import MGCAP
@@ -72,12 +72,13 @@ def solve_head(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outc
 
 def _solved(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outcome: Outcome) -> tuple[Tensor, Tensor]:
     folds = draw_folds(np.asarray(data.targets), setup.runtime.seed)
-    made = None
+    made, projection = None, Projection()
     if setup.composed:
         assert outcome.engine is not None
         made = composed_windows(model, outcome.engine, data, folds, setup.composed, setup.runtime)
+        projection = projection_for(model)  # the head learns from what an index keeps, as maps use it
     with setup.runtime.progress("Solving the head", None):
-        solver = _solver(rows, data, folds, made)
+        solver = _solver(projection, rows, data, folds, made)
         solution = solver.solve(None, setup.strengths(), seed=setup.runtime.seed)
         head = solver.head(solution)
         if setup.finetune is None:
@@ -90,7 +91,7 @@ def _solved(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outcome
         if made is not None:  # probabilities are to mean what they say of a raster's cells
             temperature = outcome.temperature = fit_temperature(logits, solver.targets.double())
         outcome.held_out = (own / temperature).softmax(1)
-    return head.weight / temperature, head.bias / temperature
+    return projection.unfold(head.weight / temperature, head.bias / temperature)
 
 
 def _accuracy(logits: Tensor, data: TrainingSet) -> float:
@@ -98,12 +99,11 @@ def _accuracy(logits: Tensor, data: TrainingSet) -> float:
     return float(np.average(right, weights=data.weights))
 
 
-def _solver(rows: Tensor, data: TrainingSet, folds: Array, made: Composed | None) -> HeadSolver:
+def _solver(projection: Projection, rows: Tensor, data: TrainingSet, folds: Array, made: Composed | None) -> HeadSolver:
     """Images, and windows that count a share of these together."""
     if made is None:
         return HeadSolver(rows, data.targets, len(data.classes), data.weights, folds.tolist())
-    every = large_rows(len(rows) + len(made.rows), rows.shape[1])
-    every[: len(rows)], every[len(rows) :] = rows, made.rows
+    every = torch.cat([*map(projection, torch.split(rows, 1024)), made.rows])
     targets = torch.nn.functional.one_hot(torch.as_tensor(list(data.targets)), len(data.classes)).float()
     own = np.ones(len(rows)) if data.weights is None else np.asarray(data.weights)
     weights = np.concatenate([own, np.full(len(made.rows), WINDOWS_SHARE * own.sum() / len(made.rows))])
