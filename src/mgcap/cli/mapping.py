@@ -35,8 +35,11 @@ def make_map(
         ),
     ] = Path("landuse.gpkg"),
     index: Annotated[
-        Path | None,
-        typer.Option(help="Where the index of the raster is or goes, as scene.zarr; default: beside the map."),
+        str | None,
+        typer.Option(
+            help="Where the index of the raster is or goes, as scene.zarr, or an address, as s3://maps/scene.zarr, where "
+            "it is whole; default: beside the map."
+        ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Look at each tile by itself, without an index; one cell a tile.")
@@ -112,7 +115,7 @@ def make_map(
         **options.values(),
         "exact": exact,
         "overlap": overlap,
-        "index": index,
+        "index": index if index is None or "://" in index else Path(index).expanduser(),
         "dissolve": dissolve,
         "unknown": unknown,
     }
