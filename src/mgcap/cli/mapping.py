@@ -37,8 +37,8 @@ def make_map(
     index: Annotated[
         str | None,
         typer.Option(
-            help="Where the index of the raster is or goes, as scene.zarr, or an address, as s3://maps/scene.zarr, where "
-            "it is whole; default: beside the map."
+            help="Where the index of the raster is or goes, as scene.zarr; or the address of one that is whole, as "
+            "s3://maps/scene.zarr; default: beside the map."
         ),
     ] = None,
     exact: Annotated[
