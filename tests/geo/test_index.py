@@ -251,12 +251,12 @@ def test_other_stores_get_one_sentence(index: Index, change: Callable[[Index], A
 
 
 def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index) -> None:
-    _plan(block=100_000, size=(1_000_000, 1_000_000))(index)
+    _plan(block=40_000, size=(400_000, 400_000))(index)
     for name in ARRAYS:
         last = [5] if name == "vectors" else []
-        chunks = {"name": "regular", "configuration": {"chunk_shape": [100_000, 100_000, *last]}}
-        _array(name, shape=[100_000, 100_000, *last], chunk_grid=chunks)(index)
-    with pytest.raises(RasterError, match=r"too large blocks|too many cells"):
+        chunks = {"name": "regular", "configuration": {"chunk_shape": [40_000, 40_000, *last]}}
+        _array(name, shape=[40_000, 40_000, *last], chunk_grid=chunks)(index)
+    with pytest.raises(RasterError, match="too large blocks"):
         open_index(index.name)
 
 

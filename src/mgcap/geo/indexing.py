@@ -216,7 +216,8 @@ def _filled(
                 yield chunk
             left = [chunk for chunk in left if chunk not in done and not index.has(chunk)]
             if left and not said:
-                progress.say(f"another process computes {len(left)} blocks of {index.name}; waiting for it")
+                blocks = f"{len(left)} of {index.plan.chunks} blocks of {Path(index.name).name}"
+                progress.say(f"waiting for {blocks}, at which another process is")
                 said = True
             time.sleep(WAIT if left else 0)
     finally:
