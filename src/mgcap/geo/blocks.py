@@ -207,13 +207,13 @@ def _square(
 ) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in parts, and kept in half precision: blocks are large. Parts begin at the same places for all blocks,
-    those of the raster where pixels of the image begin, too.
+    It is read in parts, and kept in half precision: blocks are large. Parts end where pixels of raster and image do, so
+    that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
     """
     edges = []
     for begin, one, step, size in zip(low.tolist(), scale, steps.tolist(), plan.size, strict=True):
-        first, last, part = max(begin, 0), min(begin + round(side / one), size), max(1, PART // step) * step
-        edges.append([first, *range((first // part + 1) * part, last, part), last])
+        first, last = max(begin, 0), min(begin + round(side / one), size)
+        edges.append([*range(first, last // step * step, max(1, PART // step) * step), last // step * step, last])
     places = [[round((edge - begin) * one) for edge in own] for own, begin, one in zip(edges, low, scale, strict=True)]
     pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
     columns, rows = (

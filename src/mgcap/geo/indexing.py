@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: What an index takes from the run at hand: where raster and model are now, and whether the raster is trusted.
 _LIVE = ("raster", "model", "model_fingerprint", "allow_vrt")
+#: Cells along the side of a block whose tiles are looked at one by one.
+BLOCK = 8
 #: Seconds between looks at what other processes have done.
 WAIT = 0.2
 #: A plan of tiles or of cells.
@@ -68,9 +70,9 @@ def plan_work(
     plan = make_plan(dataset, raster, classifier.imagery_, used, options, options.cells)
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
-    most = windows_together(side / options.cells, side, net)
-    block = math.ceil(longest / math.ceil(longest / most))  # so that none is nearly empty
-    made = IndexPlan(**plan.model_dump(), block=block, dense=whole and not options.exact and is_dense(net))
+    most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
+    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
     about = About(
         format=FORMAT,

@@ -71,10 +71,13 @@ class Layout:
 
 
 def windows_together(step: float, tile: float, model: MGCAP) -> int:
-    """How many windows along a side a block may have: image and features of all rotations are kept until it is done."""
+    """How many windows along a side a block may have: image and features of all rotations are kept until it is done.
+
+    None if a single one takes too much.
+    """
     count = MOST_WINDOWS
     positions = (model.config.size / 14) ** 2  # of most networks; one that has more takes more memory
-    while count > 1:
+    while count:
         layout = Layout((count * step / 2,), (0.0,), tile, model.config)
         areas = sum(layout.view(g) ** 2 for g in range(len(model.config.granularities)))
         features = 4 * model.reduction.channels * model.config.rotations * areas / positions
