@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mgcap.model import MGCAP
 
 
-#: Pixels of a raster along an axis that are read together.
-PART = 1024
+#: Rows of a raster that are read together.
+STRIP = 1024
 
 
 class IndexPlan(Plan):
@@ -207,13 +207,14 @@ def _square(
 ) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in parts, and kept in half precision: blocks are large. Parts end where pixels of raster and image do, so
-    that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
+    It is read in strips, and kept in half precision: blocks are large. Strips end where pixels of raster and image do,
+    so that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
     """
     edges = []
-    for begin, one, step, size in zip(low.tolist(), scale, steps.tolist(), plan.size, strict=True):
+    strips = side, max(1, STRIP // int(steps[1]))  # columns and rows, in steps
+    for begin, one, step, size, strip in zip(low.tolist(), scale, steps.tolist(), plan.size, strips, strict=True):
         first, last = max(begin, 0), min(begin + round(side / one), size)
-        edges.append([*range(first, last // step * step, max(1, PART // step) * step), last // step * step, last])
+        edges.append([*range(first, last // step * step, strip * step), last // step * step, last])
     places = [[round((edge - begin) * one) for edge in own] for own, begin, one in zip(edges, low, scale, strict=True)]
     pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
     columns, rows = (
