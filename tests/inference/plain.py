@@ -43,6 +43,9 @@ class Patches(nn.Module):
 @contextmanager
 def patches_backbone() -> Iterator[None]:
     """Make a backbone of the name ``patches`` known, with a layer ``last``."""
+    if "patches" in BACKBONES:
+        yield
+        return
     register(Backbone("patches", "for tests", lambda layer, activated: Patches(), {"last": 6}, "last"))
     try:
         yield

@@ -35,8 +35,11 @@ def make_map(
         ),
     ] = Path("landuse.gpkg"),
     index: Annotated[
-        Path | None,
-        typer.Option(help="Where the index of the raster is or goes, as scene.zarr; default: beside the map."),
+        str | None,
+        typer.Option(
+            help="Where the index of the raster is or goes, as scene.zarr; or the address of one that is whole, as "
+            "s3://maps/scene.zarr; default: beside the map."
+        ),
     ] = None,
     exact: Annotated[
         bool, typer.Option("--exact", help="Look at each tile by itself, without an index; one cell a tile.")
@@ -107,7 +110,8 @@ def make_map(
     from mgcap.geo.polygons import check_target
     from mgcap.geo.reference import assess, check_reference
 
-    chosen = {**options.values(), "exact": exact, "overlap": overlap, "index": index, "dissolve": dissolve}
+    at = index if index is None or "://" in index else Path(index).expanduser()
+    chosen = {**options.values(), "exact": exact, "overlap": overlap, "index": at, "dissolve": dissolve}
     MapOptions(**chosen)
     for target in targets:
         check_target(target)

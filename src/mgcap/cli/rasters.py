@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -139,6 +140,8 @@ def targets(files: list[str | Path], out: Path | None, name: Callable[[str], str
         out: The result for the only one, or a folder; by default the folder where the command runs.
         name: From a raster's name without its suffix to that of its result in a folder.
     """
+    if out is not None and re.match(r"\w{2,}:/", str(out)):
+        raise DataError(f"--out takes a place on this machine, not {out}; copy what is written from there")
     several = len(files) > 1 or out is None or (out.is_dir() and not is_index(out))
     if len(files) > 1 and out is not None and out.suffix and not out.is_dir():
         raise DataError(f"for {len(files)} rasters --out must be a folder, not {out}")

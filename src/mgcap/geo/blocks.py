@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from mgcap.model import MGCAP
 
 
-#: Pixels of a raster along an axis that are read together.
-PART = 1024
+#: Rows of a raster that are read together.
+STRIP = 1024
 
 
 class IndexPlan(Plan):
@@ -81,6 +81,11 @@ class Axis(NamedTuple):
     cell: int  #: side of a cell
     size: int  #: of the raster
     tile: int  #: side of a tile
+
+    def one(self, number: int) -> Axis:
+        """One of its cells."""
+        first = self.cells.start + number
+        return self._replace(cells=slice(first, first + 1))
 
     @property
     def middles(self) -> Array:
@@ -174,20 +179,22 @@ class _Coverage:
     """Which part of boxes has data.
 
     Args:
-        valid: ``[side, side]``: the pixels of an image that have data.
+        valid: ``[h, w]``: the pixels of an image that have data.
         corner: Its upper left corner in pixels of the raster.
         scale: Its pixels for one of the raster, along x and y.
     """
 
     def __init__(self, valid: Array, corner: Array, scale: Array) -> None:
-        self.total = np.pad(valid.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+        self.total = np.zeros((valid.shape[0] + 1, valid.shape[1] + 1), np.int32)
+        np.cumsum(valid, 0, np.int32, self.total[1:, 1:])
+        np.cumsum(self.total, 1, out=self.total)
         self.corner, self.scale = corner, scale
 
     def shares(self, x: tuple[Array, Array], y: tuple[Array, Array]) -> Array:
         """``[rows, columns]`` for boxes from left to right edges ``x`` and from upper to lower ones ``y``."""
         left, right, top, low = (
-            ((edge - corner) * scale).round().astype(int).clip(0, len(self.total) - 1)
-            for edges, corner, scale in zip((x, y), self.corner, self.scale, strict=True)
+            ((edge - corner) * scale).round().astype(int).clip(0, size - 1)
+            for edges, corner, scale, size in zip((x, y), self.corner, self.scale, self.total.T.shape, strict=True)
             for edge in edges
         )
         upper, lower = (self.total[row][:, right] - self.total[row][:, left] for row in (top, low))
@@ -200,13 +207,14 @@ def _square(
 ) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in parts, and kept in half precision: blocks are large. Parts begin at the same places for all blocks,
-    those of the raster where pixels of the image begin, too.
+    It is read in strips, and kept in half precision: blocks are large. Strips end where pixels of raster and image do,
+    so that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
     """
     edges = []
-    for begin, one, step, size in zip(low.tolist(), scale, steps.tolist(), plan.size, strict=True):
-        first, last, part = max(begin, 0), min(begin + round(side / one), size), max(1, PART // step) * step
-        edges.append([first, *range((first // part + 1) * part, last, part), last])
+    strips = side, max(1, STRIP // int(steps[1]))  # columns and rows, in steps
+    for begin, one, step, size, strip in zip(low.tolist(), scale, steps.tolist(), plan.size, strips, strict=True):
+        first, last = max(begin, 0), min(begin + round(side / one), size)
+        edges.append([*range(first, last // step * step, strip * step), last // step * step, last])
     places = [[round((edge - begin) * one) for edge in own] for own, begin, one in zip(edges, low, scale, strict=True)]
     pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
     columns, rows = (
@@ -233,11 +241,14 @@ def _by_tiles(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRea
     def batches() -> Iterator[tuple[list[int], Tensor]]:
         indices: list[int] = []
         images: list[Tensor] = []
-        for number, (top, left) in enumerate(itertools.product(rows.tile_edges[0], columns.tile_edges[0])):
-            x, y = int(left), int(top)
+        scale = np.array([plan.shape[1] / width, plan.shape[0] / height])
+        cells = itertools.product(range(len(rows.middles)), range(len(columns.middles)))
+        for number, (row, column) in enumerate(cells):
+            x, y = int(columns.tile_edges[0][column]), int(rows.tile_edges[0][row])
             pixels, valid = read_window(dataset, plan.look, x, y, width, height, plan.shape)
-            share = float(valid.mean())
-            if share < plan.min_valid or not share:
+            shares_of = _Coverage(valid, np.array([x, y]), scale).shares
+            share = float(shares_of(columns.one(column).cell_edges, rows.one(row).cell_edges)[0, 0])
+            if min(share, float(valid.mean())) < plan.min_valid or not share:
                 continue
             shares[number] = share
             indices.append(number)

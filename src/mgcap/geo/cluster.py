@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from mgcap.errors import MgcapError
@@ -17,6 +19,8 @@ from mgcap.inference.engines.probe import available_cores
 #: How often a chunk is tried again after an error; chunks of a lost worker go to the others.
 RETRIES = 3
 CONNECT_SECONDS = 20
+#: Parts for each thread of a worker that are on their way: what is claimed, and what waits to be written, is bounded.
+AHEAD = 2
 #: Kinds of plans, and what their parts come to.
 _KINDS: dict[str, tuple[type[Plan], type[Part]]] = {"tiles": (Plan, Answers), "cells": (IndexPlan, Cells)}
 
@@ -36,7 +40,7 @@ def cluster_workers(cluster: str) -> Iterator[Workers]:
     """
     try:
         import dask
-        from distributed import Client, KilledWorker, LocalCluster, as_completed
+        from distributed import Client, LocalCluster
     except ImportError as error:
         raise MgcapError("`cluster` needs Dask: pip install 'mgcap[cluster]'") from error
 
@@ -62,21 +66,34 @@ def cluster_workers(cluster: str) -> Iterator[Workers]:
             except (OSError, TimeoutError, ValueError) as error:
                 raise MgcapError(f"the scheduler {cluster} does not answer: {error}") from error
 
-            def work(plan: Plan, numbers: Iterable[int]) -> Iterator[tuple[int, Part]]:
-                values, kind = plan.model_dump(mode="json"), "cells" if isinstance(plan, IndexPlan) else "tiles"
-                futures = {
-                    client.submit(compute_remote, kind, values, number, retries=RETRIES, pure=False): number
-                    for number in numbers
-                }
-                for future in as_completed(list(futures)):  # type: ignore[no-untyped-call]
-                    try:
-                        yield futures[future], _KINDS[kind][1](**future.result())
-                    except KilledWorker as error:
-                        raise MgcapError(f"a part of the map killed {RETRIES + 1} workers in turn: {error}") from error
-                    future.release()
-
             with client:
-                yield work
+                yield partial(_compute, client)
         finally:
             if local is not None:
                 local.close()
+
+
+def _compute(client: Any, plan: Plan, numbers: Iterable[int]) -> Iterator[tuple[int, Part]]:
+    from distributed import KilledWorker, as_completed
+
+    values, kind = plan.model_dump(mode="json"), "cells" if isinstance(plan, IndexPlan) else "tiles"
+    rest = iter(numbers)
+    futures: dict[Any, int] = {}
+    done: Any = as_completed()  # type: ignore[no-untyped-call]
+
+    def submit() -> None:
+        most = AHEAD * max(1, sum(client.nthreads().values()))
+        for number in itertools.islice(rest, max(0, most - len(futures))):
+            future = client.submit(compute_remote, kind, values, number, retries=RETRIES, pure=False)
+            futures[future] = number
+            done.add(future)
+
+    submit()
+    for future in done:
+        try:
+            part = _KINDS[kind][1](**future.result())
+        except KilledWorker as error:
+            raise MgcapError(f"a part of the map killed {RETRIES + 1} workers in turn: {error}") from error
+        yield futures.pop(future), part
+        future.release()
+        submit()

@@ -89,9 +89,10 @@ def _merged(probabilities: Array, angles: Array, distance: Array, times: int) ->
     high, wide = (side // times for side in padded.shape[:2])
     squares = padded.reshape(high, times, wide, times, count).swapaxes(1, 2).reshape(high, wide, -1, count)
     known = ~np.isnan(squares[..., 0])
+    there = np.outer(*(np.add.reduceat(np.ones(n), range(0, n, times)) for n in (rows, columns)))  # of the raster
     with np.errstate(invalid="ignore"):
         mean = np.nansum(squares, 2) / known.sum(-1, keepdims=True)
-    mean[known.mean(-1) < 0.5] = np.nan
+    mean[known.sum(-1) < there / 2] = np.nan
     surest = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
     own, far = (
         np.pad(values, border, constant_values=np.nan)
@@ -101,5 +102,5 @@ def _merged(probabilities: Array, angles: Array, distance: Array, times: int) ->
         for values in (angles, distance)
     )
     with np.errstate(invalid="ignore"):
-        mean_distance = np.where(known, far, 0).sum(-1) / known.sum(-1)
+        mean_distance = np.where(np.isnan(mean[..., 0]), np.nan, np.where(known, far, 0).sum(-1) / known.sum(-1))
     return mean, np.take_along_axis(own, surest[..., None], -1)[..., 0], mean_distance

@@ -7,12 +7,9 @@ work. Only what looks like our own stores is read: other types of arrays and cod
 
 from __future__ import annotations
 
-import hashlib
-import os
+import math
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,22 +20,24 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from mgcap.errors import RasterError, missing
 from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.persistence.header import one_line
-from mgcap.persistence.locks import claimed
 
 if TYPE_CHECKING:
     import zarr
 
-    from mgcap.geo.indexing import Planned
-    from mgcap.geo.work import Workers
 
 #: Raised when stores come out otherwise.
 FORMAT = 1
 _KEY = "mgcap_index"
-#: Types of the arrays.
-_ARRAYS = {"vectors": "float16", "rotations": "uint16", "valid": "uint8"}
+#: Types of the arrays, and what they say where nothing was written.
+_ARRAYS = {"vectors": ("float16", float("nan")), "rotations": ("uint16", 0xFFFF), "valid": ("uint8", 0)}
 _CODECS = ("bytes", "crc32c")
-#: The most cells and numbers of a vector that an index may say it has.
-MAX_CELLS, MAX_LENGTH = 1 << 31, 1 << 20
+#: The most cells, numbers of a vector and bytes of a block that an index may say it has.
+MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 31
+#: In what an index may differ from what is wanted, in words; by the fields of its plan.
+_WORDS = {
+    "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
+    "shape": "the resolution of tiles", "black": "`scale`", "white": "`scale`", "min_valid": "`min_valid`",
+}  # fmt: skip
 
 
 class About(BaseModel):
@@ -87,26 +86,24 @@ class Index:
     def differences(self, about: About) -> list[str]:
         """In what it differs from what is wanted, but for finer cells, the place of the raster and of the model."""
         own, wanted = self.plan, about.plan
-        names = ["size", "changed", "shape", "bands", "black", "white", "min_valid", "dense"]
+        found = [word for name, word in _WORDS.items() if getattr(own, name) != getattr(wanted, name)]
+        if own.dense and not wanted.dense:  # tiles that were looked at one by one do for either
+            found.append("`exact`")
         if own.engine != wanted.engine and self.missing():
-            names.append("engine")
-        found = [name for name in names if getattr(own, name) != getattr(wanted, name)]
-        found += [name for name in ("descriptor", "projection") if getattr(self.about, name) != getattr(about, name)]
+            found.append("`engine`")
+        if (self.about.descriptor, self.about.projection) != (about.descriptor, about.projection):
+            found.append("the descriptors of the model")
         if max(abs(a / b - 1) for a, b in zip(own.tile, wanted.tile, strict=True)) > 0.05:  # they are whole cells
-            found.append("tile")
-        return found + (["cells"] if own.cells_in_tile % wanted.cells_in_tile else [])
+            found.append("`tile`")
+        return list(dict.fromkeys(found)) + (["`cells`"] if own.cells_in_tile % wanted.cells_in_tile else [])
 
     def has(self, chunk: int) -> bool:
         """Whether a block was written and is whole."""
-        rows, columns = self.plan.cells(chunk)
-        key = f"c/{rows.start // self.plan.block}/{columns.start // self.plan.block}"
-        if not (Path(self.name) / "valid" / key).is_file():  # it is written last
-            return False
         try:
-            self.read(chunk)
+            cells = self.read(chunk)
         except RasterError:
             return False
-        return True
+        return not _unset(cells) and bool(cells.valid.any() or not cells.vectors.any())  # valid is written last
 
     def write(self, chunk: int, cells: Cells) -> None:
         """Write a block."""
@@ -118,16 +115,20 @@ class Index:
                 self._array(name)[place] = getattr(cells, name)
 
     def read(self, chunk: int) -> Cells:
-        """The cells of a block.
+        """The cells of a block; none has data where it was not written yet.
 
         Raises:
             RasterError: If it is damaged.
         """
         place = self.plan.cells(chunk)
         try:
-            return Cells(*(np.asarray(self._array(name)[place]) for name in _ARRAYS))
+            cells = Cells(*(np.asarray(self._array(name)[place]) for name in _ARRAYS))
+            known = cells.valid > 0
+            if known.any() and (_unset(cells) or cells.rotations[known].max() >= len(self.about.angles)):
+                raise ValueError("one of its files is missing")
         except Exception as error:  # a damaged chunk fails in too many ways to name
             raise RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index") from error
+        return cells
 
     def _array(self, name: str) -> Any:
         return self.group[name]
@@ -141,36 +142,6 @@ class Index:
         """Blocks that are to be computed, as they were not yet written or are damaged."""
         return [chunk for chunk in range(self.plan.chunks) if not self.has(chunk)]
 
-    def fill(self, plan: IndexPlan, workers: Workers) -> Iterator[int]:
-        """Compute and write what is missing, and share that with other processes; the number of each block done.
-
-        Args:
-            plan: The index's own, with the raster and model at hand.
-            workers: Compute blocks.
-        """
-        locks = Path(self.name) / ".locks"
-        locks.mkdir(exist_ok=True)
-        claims: dict[int, ExitStack] = {}
-
-        def ours() -> Iterator[int]:
-            for chunk in left:
-                with ExitStack() as stack:
-                    if stack.enter_context(claimed(locks / str(chunk))) and not self.has(chunk):
-                        claims[chunk] = stack.pop_all()
-                        yield chunk
-
-        try:
-            while left := self.missing():
-                for chunk, cells in workers(plan, ours()):
-                    assert isinstance(cells, Cells)
-                    self.write(chunk, cells)
-                    claims.pop(chunk).close()
-                    yield chunk
-                time.sleep(0.1)  # others may be at work on what is left
-        finally:
-            for stack in claims.values():
-                stack.close()
-
 
 def create_index(path: Path, about: About, length: int) -> Index:
     """An index with no block yet; or the one that another process has made there meanwhile."""
@@ -182,13 +153,14 @@ def create_index(path: Path, about: About, length: int) -> Index:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / "index"
         group = zarr.create_group(made, zarr_format=3, attributes={_KEY: about.model_dump(mode="json")})
-        for name, dtype in _ARRAYS.items():
+        for name, (dtype, nothing) in _ARRAYS.items():
             last = (length,) if name == "vectors" else ()
             group.create_array(
                 name,
                 shape=(grid.rows, grid.columns, *last),
                 chunks=(min(block, grid.rows), min(block, grid.columns), *last),
                 dtype=dtype,
+                fill_value=nothing,
                 serializer=BytesCodec(),
                 compressors=[Crc32cCodec()],
                 filters=None,
@@ -201,35 +173,6 @@ def create_index(path: Path, about: About, length: int) -> Index:
     return open_index(path)
 
 
-def find_index(path: Path, planned: Planned, given: bool) -> Index:
-    """The index at a place, which is made if it is not there.
-
-    Args:
-        path: Its place.
-        planned: What it shall be of.
-        given: Whether the user named the place; if not, one of something else is left alone, and another name is taken.
-
-    Raises:
-        RasterError: If there is something else.
-    """
-    about, length = planned.about, planned.length
-    assert about is not None
-    if not os.path.lexists(path):
-        return create_index(path, about, length)
-    try:
-        found = open_index(path)
-        changed = found.differences(about)
-        if not changed:
-            return found
-        problem = RasterError(f"{path} is an index with other {', '.join(changed)}; give another name, or remove it")
-    except RasterError as error:
-        problem = error
-    if given:
-        raise problem
-    kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
-    return find_index(path.with_name(f"{path.stem}.{kind}{path.suffix}"), planned, given=True)
-
-
 def open_index(path: str | Path) -> Index:
     """Open an index for reading, at a path or an address that fsspec knows.
 
@@ -238,12 +181,11 @@ def open_index(path: str | Path) -> Index:
     """
     import zarr
 
-    if "://" not in str(path) and not Path(path).is_dir():
+    if not is_address(path) and not Path(path).is_dir():
         raise RasterError(missing("index", Path(path)) if not Path(path).exists() else f"{path} is not an index")
     try:
-        group = zarr.open_group(
-            path, mode="r+" if "://" not in str(path) else "r", zarr_format=3, use_consolidated=False
-        )
+        mode: Any = "r" if is_address(path) else "r+"
+        group = zarr.open_group(path, mode=mode, zarr_format=3, use_consolidated=False)
         about = About.model_validate(group.attrs.asdict().get(_KEY))
         _check(group, about)
     except ValidationError as error:
@@ -264,7 +206,7 @@ def _check(group: zarr.Group, about: About) -> None:
         raise ValueError(f"it has format {about.format}, not {FORMAT}")
     if grid.rows * grid.columns > MAX_CELLS:
         raise ValueError("it says that it has too many cells")
-    for name, dtype in _ARRAYS.items():
+    for name, (dtype, _) in _ARRAYS.items():
         array: Any = group[name]
         shape, chunks = (grid.rows, grid.columns), (min(block, grid.rows), min(block, grid.columns))
         if name == "vectors" and len(array.shape) == 3 and array.shape[2] <= MAX_LENGTH:
@@ -272,3 +214,15 @@ def _check(group: zarr.Group, about: About) -> None:
         codecs = tuple(codec["name"] for codec in array.metadata.to_dict()["codecs"])
         if (array.shape, array.chunks, str(array.dtype), codecs) != (shape, chunks, dtype, _CODECS):
             raise ValueError(f"its {name} are not as they should be")
+        if math.prod(chunks) * array.dtype.itemsize > MAX_BLOCK:
+            raise ValueError("it says that it has too large blocks")
+
+
+def is_address(path: str | Path) -> bool:
+    """Whether an index is elsewhere, where fsspec reads it."""
+    return "://" in str(path)
+
+
+def _unset(cells: Cells) -> bool:
+    """Whether the vectors of a block were never written; in one that was, those without data are zero."""
+    return bool(np.isnan(cells.vectors[0, 0]).all())

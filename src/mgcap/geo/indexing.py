@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from mgcap.geo.blocks import IndexPlan
+from mgcap.errors import RasterError
+from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.earth import pixel_metres
-from mgcap.geo.index import FORMAT, About, Index, find_index
+from mgcap.geo.index import FORMAT, About, Index, create_index, is_address, open_index
 from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
 from mgcap.geo.raster import guessed_bands
-from mgcap.geo.work import Workers, compute_here
+from mgcap.geo.work import Part, Workers, compute_here
 from mgcap.inference.dense import is_dense
 from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.layout import windows_together
 from mgcap.inference.projection import projection_for
 from mgcap.persistence.files import sha256_of
+from mgcap.persistence.locks import claimed
 from mgcap.persistence.shipped import find_model
 from mgcap.runtime import Progress, silent
 
@@ -27,8 +34,14 @@ if TYPE_CHECKING:
 
     from mgcap.classifier import SceneClassifier
 
-#: What an index takes from the run at hand: where raster and model are now.
+#: What an index takes from the run at hand: where raster and model are now, and whether the raster is trusted.
 _LIVE = ("raster", "model", "model_fingerprint", "allow_vrt")
+#: Cells along the side of a block whose tiles are looked at one by one.
+BLOCK = 8
+#: Seconds between looks at what other processes have done.
+WAIT = 0.2
+#: A plan of tiles or of cells.
+_P = TypeVar("_P", bound=Plan)
 
 
 class Planned(NamedTuple):
@@ -57,9 +70,9 @@ def plan_work(
     plan = make_plan(dataset, raster, classifier.imagery_, used, options, options.cells)
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
-    most = windows_together(side / options.cells, side, net)
-    block = math.ceil(longest / math.ceil(longest / most))  # so that none is nearly empty
-    made = IndexPlan(**plan.model_dump(), block=block, dense=whole and not options.exact and is_dense(net))
+    most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
+    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
     about = About(
         format=FORMAT,
@@ -79,6 +92,11 @@ def say_guesses(dataset: DatasetReader, raster: str | Path, options: MapOptions,
         progress.say(f"{Path(raster).name} {guess}, `bands` says otherwise, as `bands=3,2,1`")
     if (unread := ignored_place(dataset, raster, options.allow_vrt)) is not None:
         progress.say(unread)
+
+
+def at_hand(plan: _P, planned: Planned) -> _P:
+    """A plan of an index with the raster and model of this run."""
+    return plan.model_copy(update={name: getattr(planned.plan, name) for name in _LIVE})
 
 
 def index_raster(
@@ -111,20 +129,59 @@ def index_raster(
     return index
 
 
+def find_index(path: str | Path, planned: Planned, given: bool, progress: Progress = silent) -> Index:
+    """The index at a place, which is made if it is not there.
+
+    Args:
+        path: Its place; an address, if it is whole.
+        planned: What it shall be of.
+        given: Whether the user named the place; if not, one of something else is left alone, and another name is taken.
+        progress: Where to say that.
+
+    Raises:
+        RasterError: If there is something else.
+    """
+    about, length = planned.about, planned.length
+    assert about is not None
+    if not is_address(path) and not os.path.lexists(path):
+        return create_index(Path(path), about, length)
+    try:
+        found = open_index(path)
+        changed = found.differences(about)
+        if not changed:
+            return found
+        problem = f"{path} is an index that differs in {', '.join(changed)}"
+    except RasterError as error:
+        if given:
+            raise
+        problem = str(error)
+    if given:
+        raise RasterError(f"{problem}; give another name, or remove it")
+    kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
+    other = Path(path).with_name(f"{Path(path).stem}.{kind}{Path(path).suffix}")
+    progress.say(f"{problem}; this one is {other.name}")
+    return find_index(other, planned, given=True)
+
+
 def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progress = silent) -> None:
-    """Compute the blocks that an index lacks."""
+    """Compute the blocks that an index lacks.
+
+    Raises:
+        RasterError: If it is not on this machine.
+    """
     plan, name = index.plan, Path(index.name).name
-    live = plan.model_copy(update={name: getattr(planned.plan, name) for name in _LIVE})
     sizes = [math.prod(len(axis.middles) for axis in plan.axes(chunk)) for chunk in range(plan.chunks)]
-    missing = set(index.missing())
+    missing = index.missing()
     if not missing:
         return
+    if is_address(index.name):
+        raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
     start, computed = time.monotonic(), 0
     with progress("Describing cells", sum(sizes)) as step:
-        step(sum(size for chunk, size in enumerate(sizes) if chunk not in missing))
-        for chunk in index.fill(live, workers):
+        step(sum(sizes) - sum(sizes[chunk] for chunk in missing))
+        for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
             computed += sizes[chunk]
     minutes = (time.monotonic() - start) / 60
@@ -132,3 +189,39 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
         rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
         progress.say(f"{name}: {computed} cells, {rate}")
+
+
+def _filled(
+    index: Index, left: list[int], work: Callable[[Iterable[int]], Iterable[tuple[int, Part]]], progress: Progress
+) -> Iterator[int]:
+    """Compute and write blocks, and share that with other processes; the number of each that was done here."""
+    locks = Path(index.name) / ".locks"
+    locks.mkdir(exist_ok=True)
+    claims: dict[int, ExitStack] = {}
+    said = False
+
+    def ours() -> Iterator[int]:
+        for chunk in left:
+            with ExitStack() as stack:
+                if stack.enter_context(claimed(locks / str(chunk))) and not index.has(chunk):
+                    claims[chunk] = stack.pop_all()
+                    yield chunk
+
+    try:
+        while left:
+            done = set()
+            for chunk, cells in work(ours()):
+                assert isinstance(cells, Cells)
+                index.write(chunk, cells)
+                claims.pop(chunk).close()
+                done.add(chunk)
+                yield chunk
+            left = [chunk for chunk in left if chunk not in done and not index.has(chunk)]
+            if left and not said:
+                blocks = f"{len(left)} of {index.plan.chunks} blocks of {Path(index.name).name}"
+                progress.say(f"waiting for {blocks}, at which another process is")
+                said = True
+            time.sleep(WAIT if left else 0)
+    finally:
+        for stack in claims.values():
+            stack.close()

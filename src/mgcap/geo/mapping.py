@@ -16,8 +16,7 @@ import numpy as np
 from mgcap.errors import MgcapError, RasterError
 from mgcap.geo.cells import Place
 from mgcap.geo.heads import classify_index, coarser
-from mgcap.geo.index import find_index
-from mgcap.geo.indexing import fill_index, plan_work, say_guesses
+from mgcap.geo.indexing import at_hand, fill_index, find_index, plan_work, say_guesses
 from mgcap.geo.opening import is_virtual, open_raster
 from mgcap.geo.plan import Plan, chosen_options, same_work
 from mgcap.geo.polygons import check_target
@@ -104,10 +103,10 @@ def map_raster(
         plan = planned.plan
         found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
-        beside = out.with_name(f"{Path(raster).stem}.zarr")
-        index = find_index(chosen.index or beside, planned, chosen.index is not None)
+        own = out.with_name(f"{Path(raster).stem}.zarr")
+        index = find_index(chosen.index or own, planned, chosen.index is not None, progress)
         fill_index(index, planned, workers, progress)
-        plan = coarser(index, chosen.cells).model_copy(update={"raster": planned.plan.raster})
+        plan = at_hand(coarser(index, chosen.cells), planned)
         found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
     if not found.has_data.any():
         shutil.rmtree(_parts(out), ignore_errors=True)

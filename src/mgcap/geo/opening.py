@@ -43,6 +43,8 @@ _ALONE = {
     "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": ".none",
     "PROJ_NETWORK": "OFF",
 }
+#: Bytes of a raster's blocks that GDAL keeps; its own default is a share of the machine's memory.
+CACHE_BYTES = 256 << 20
 #: Suffixes of files beside a raster that say where it lies.
 _WORLD_FILES = (".tfw", ".tifw", ".jgw", ".pgw", ".j2w", ".wld", ".aux.xml", ".tab")
 #: Words of a coordinate system that names a file or a connection; between them only letters, digits and = count.
@@ -109,7 +111,8 @@ def open_raster(raster: str | Path, allow_vrt: bool = False, smallest: int = MIN
     if driver is not None and any(names_a_file(text) for text in coordinate_texts(path, driver)):
         raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
     name = str(raster) if virtual else str(path.resolve())
-    with rasterio.Env(**({} if allow_vrt else _ALONE)):
+    cache = {} if "GDAL_CACHEMAX" in os.environ else {"GDAL_CACHEMAX": CACHE_BYTES}
+    with rasterio.Env(**cache, **({} if allow_vrt else _ALONE)):
         with reading(path):
             dataset = rasterio.open(name, driver=driver, sharing=False)
         with dataset, reading(path):

@@ -115,7 +115,7 @@ class MapOptions:
         cells: Along the side of a tile.
         exact: Look at each tile by itself, without an index.
         overlap: Of tiles, as a part of their side, where each is looked at by itself.
-        index: Where the index is or goes; beside the map by default.
+        index: Where the index is or goes, or the address of one that is whole; beside the map by default.
         bands: Of red, green and blue.
         scale: See :func:`mgcap.geo.raster.choose_look`.
         min_valid: Part of a tile that must have data.
@@ -130,7 +130,7 @@ class MapOptions:
     cells: int = 4
     exact: bool = False
     overlap: float = 0.0
-    index: Path | None = None
+    index: str | Path | None = None
     bands: tuple[int, ...] | None = None
     scale: str = "auto"
     min_valid: float = 0.5
@@ -192,6 +192,8 @@ def make_plan(
     """
     look = choose_look(dataset, imagery, options.bands, options.scale)
     side, shape = _tile_pixels(dataset, imagery, options.tile)
+    if min(side) < k:
+        raise RasterError(f"a tile would be {side[0]:.3g} x {side[1]:.3g} pixels, too few for `cells={k}`")
     grid = Grid.of(dataset.width, dataset.height, side, k or cells_in_tile(options.overlap))
     if options.max_tiles is not None and len(grid) > options.max_tiles:
         raise RasterError(f"the map would have {len(grid)} tiles; {options.max_tiles} are allowed")

@@ -18,8 +18,8 @@ from mgcap.views import PADDED_SCALE
 HALO = 48
 #: Sides and places of pieces are multiples of it, so that their positions fall onto each other.
 MULTIPLE = 32
-#: The most windows along a side of a block, and bytes of its features.
-MOST_WINDOWS, MOST_BYTES = 80, 500 << 20
+#: The most windows along a side of a block, bytes of its features, and pixels of its image.
+MOST_WINDOWS, MOST_BYTES, MOST_PIXELS = 80, 500 << 20, 36 << 20
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,17 @@ class Layout:
 
 
 def windows_together(step: float, tile: float, model: MGCAP) -> int:
-    """How many windows along a side a block may have: features of all rotations are kept until it is done."""
+    """How many windows along a side a block may have: image and features of all rotations are kept until it is done.
+
+    None if a single one takes too much.
+    """
     count = MOST_WINDOWS
     positions = (model.config.size / 14) ** 2  # of most networks; one that has more takes more memory
-    while count > 1:
+    while count:
         layout = Layout((count * step / 2,), (0.0,), tile, model.config)
         areas = sum(layout.view(g) ** 2 for g in range(len(model.config.granularities)))
-        if 4 * model.reduction.channels * model.config.rotations * areas / positions <= MOST_BYTES:
+        features = 4 * model.reduction.channels * model.config.rotations * areas / positions
+        if features <= MOST_BYTES and layout.side**2 <= MOST_PIXELS:
             break
         count = count * 3 // 4
     return count

@@ -27,8 +27,11 @@ def claimed(path: Path) -> Iterator[bool]:
     try:
         try:
             _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             yield False
+            return
+        except OSError:  # a file system without locks
+            yield True
             return
         yield True
         with contextlib.suppress(OSError):
