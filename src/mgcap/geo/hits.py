@@ -50,7 +50,7 @@ def write_hits(path: Path, found: Found) -> None:
     crs, corners = _outlines(found)
     changed = max(index.plan.changed[0] for index in found.indexes)
     hits = found.hits
-    columns = {
+    columns: dict[str, Array] = {
         "rank": np.array([hit.rank for hit in hits], np.int32),
         "score": np.array([hit.score for hit in hits], np.float64).round(4),
         "index": np.array([hit.index for hit in hits], object),
