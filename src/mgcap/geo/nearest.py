@@ -253,7 +253,7 @@ def cells_with_data(index: Index) -> int:
     """How many cells of an index have data."""
     valid: Any = index.group["valid"]
     try:
-        return sum(np.count_nonzero(valid[index.plan.cells(chunk)]) for chunk in range(index.plan.chunks))
+        return sum(int(np.count_nonzero(valid[index.plan.cells(chunk)])) for chunk in range(index.plan.chunks))
     except Exception as error:  # as for Index.read
         raise RasterError(f"a part of the index {index.name} is damaged; make it again with mgcap index") from error
 
