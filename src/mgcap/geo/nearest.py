@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from mgcap.typing import Array
 
 #: With more cells than this together, large indexes are searched approximately.
 EXACT_CELLS = 1_000_000
-#: A smaller index is always searched exactly.
+#: An index with fewer cells that have data is always searched exactly.
 LARGE_INDEX = 100_000
 #: The longest vectors of an approximate index: its memory grows with them.
 LONGEST = 1024
@@ -154,11 +154,15 @@ class Gallery:
     def _approximate(self, number: int) -> Approximate | None:
         """The approximate index of a large index, if there are too many cells to compare each."""
         index = self.indexes[number]
-        size = index.plan.grid.rows * index.plan.grid.columns
-        if size < LARGE_INDEX or self.cells <= EXACT_CELLS or self.length > LONGEST:
+        if self.cells <= EXACT_CELLS or self.length > LONGEST:
             return None
         if number not in self._made:
-            self._made[number] = approximate_index(index.name, lambda: self._units(number), size, self.progress)
+            size = cells_with_data(index)
+            self._made[number] = (
+                None
+                if size < LARGE_INDEX
+                else approximate_index(index.name, lambda: self._units(number), size, self.progress)
+            )
         return self._made[number]
 
     def _scored(self, number: int, wanted: Tensor) -> Iterator[tuple[_Block, Array]]:
@@ -243,6 +247,15 @@ def _apart(index: Index, rows: Array, columns: Array, count: int) -> list[int]:
         kept.append(int(free.argmax()))
         free &= (abs(x - x[kept[-1]]) >= width) | (abs(y - y[kept[-1]]) >= height)
     return kept
+
+
+def cells_with_data(index: Index) -> int:
+    """How many cells of an index have data."""
+    valid: Any = index.group["valid"]
+    try:
+        return sum(int(np.count_nonzero(valid[index.plan.cells(chunk)])) for chunk in range(index.plan.chunks))
+    except Exception as error:  # as for Index.read
+        raise RasterError(f"a part of the index {index.name} is damaged; make it again with mgcap index") from error
 
 
 def missing_blocks(index: Index) -> int:
