@@ -166,6 +166,27 @@ def test_a_place_is_resampled_alike_in_every_block(
     assert _alike(_cells(patches, one).vectors, _cells(patches, other).vectors).min() > 0.9999
 
 
+def test_what_is_missing_looks_alike_in_every_block(
+    patches: Any, deep: Any, write_raster: Any, picture: Any
+) -> None:
+    """A scene that is darker in the west, a third of it without data, in stripes."""
+    shade = np.linspace(0.2, 1, 400)
+    values = (np.maximum(np.tile(picture, (1, 2, 2)), 5) * shade).astype(np.uint8)
+    for top in range(40, 300, 70):
+        values[:, top : top + 22] = 0
+    raster = write_raster(values, nodata=0)
+    for model, least in ((patches, 0.9999), (deep, 0.99)):
+        one, other = (_plan(model, raster, most) for most in (80, 5))
+        assert one.chunks == 1 < other.chunks
+        a, b = _cells(model, one), _cells(model, other)
+        known = a.valid > 0
+        assert (a.valid == b.valid).all() and 0.5 < known.mean() < 0.9
+        assert _alike(a.vectors[known], b.vectors[known]).min() > least
+        head = model[0].model_.head
+        labels = [head(torch.from_numpy(own.vectors[known]).float()).argmax(-1).numpy() for own in (a, b)]
+        assert (labels[0] == labels[1]).mean() >= 0.99
+
+
 @pytest.mark.parametrize("strip", [1024, 40, 1])
 @pytest.mark.parametrize("shape", [64, 32, 96])
 def test_squares_are_the_raster_and_its_border_beyond(

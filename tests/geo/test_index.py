@@ -155,13 +155,16 @@ def test_differences_are_told_in_words(index: Index) -> None:
     own, plan = index.about, index.plan
 
     def told(chunk: int | None = None, **changes: Any) -> list[str]:
-        wanted = {name: changes.pop(name) for name in ("descriptor", "projection") if name in changes}
+        names = ("descriptor", "projection", "crs", "transform")
+        wanted = {name: changes.pop(name) for name in names if name in changes}
         return index.differences(about_of(plan.model_copy(update=changes), **wanted))
 
     assert index.differences(own) == []
     assert told(raster="/moved/scene.tif", model="m", model_fingerprint="f", chunk=3, block=3, allow_vrt=True) == []
     assert told(engine="openvino_int8") == []  # it is whole
     assert told(bands=(3, 2, 1), black=1, white=2) == ["`bands`", "`scale`"]
+    assert told(crs="x") == told(transform=(10, 0, 0, 0, -10, 1)) == ["the place of the raster"]
+    assert told(sources="other") == ["the files that the raster is read from"]
     assert told(size=(121, 90)) == ["the size of the raster"]
     assert told(changed=(1, 1)) == ["the date or length of the raster's file"]
     assert told(shape=(21, 21)) == ["the resolution of tiles"]
@@ -221,7 +224,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_about(format=99), "it has format 99, not 1"),
+        (_about(format=99), "it has format 99, not 2"),
         (_about(format="x"), "is not an index that this version of mgcap knows"),
         (_about(further=1), "is not an index that this version of mgcap knows"),
         (_about(transform=[1, 2]), "is not an index that this version of mgcap knows"),

@@ -26,11 +26,8 @@ def index_place(index: Index) -> Place:
     """Where the raster of an index lies."""
     from rasterio.transform import Affine
 
-    a, b, c, d, e, f = index.about.transform
-    width, height = index.plan.cell
     changed = datetime.datetime.fromtimestamp(index.plan.changed[0] / 1e9, datetime.UTC)
-    transform = Affine(a / width, b / height, c, d / width, e / height, f)
-    return Place(transform, crs_of_words(index.about.crs, index.name), changed)
+    return Place(Affine(*index.about.of_pixels), crs_of_words(index.about.crs, index.name), changed)
 
 
 def write_index_table(path: Path, index: Index, progress: Progress = silent) -> None:

@@ -42,9 +42,7 @@ def _transform(index: Index) -> Any:
     """From pixels of the raster to coordinates."""
     from rasterio.transform import Affine
 
-    width, height = index.plan.cell
-    a, b, c, d, e, f = index.about.transform
-    return Affine(a / width, b / height, c, d / width, e / height, f)
+    return Affine(*index.about.of_pixels)
 
 
 def coordinates_of(index: Index, rows: Array, columns: Array) -> Array:
