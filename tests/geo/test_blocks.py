@@ -16,7 +16,7 @@ from rasterio.transform import Affine
 
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import RasterError
-from mgcap.geo import blocks
+from mgcap.geo import blocks, indexing
 from mgcap.geo.blocks import Cells, IndexPlan, describe_cells
 from mgcap.geo.indexing import plan_work
 from mgcap.geo.opening import open_raster
@@ -273,6 +273,14 @@ def test_blocks_of_huge_rasters_are_bounded(
     monkeypatch.setattr(blocks, "read_window", reading)
     assert not describe_cells(model, deep[0].engine_, plan, plan.chunks // 2).valid.any()
     assert max(read) <= 1.01 * max(blocks.STRIP, *plan.tile)
+
+
+def test_blocks_of_long_vectors_are_smaller(
+    deep: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what is written can be opened again."""
+    monkeypatch.setattr(indexing, "MAX_BLOCK", 2 * 45 * 7 * 7)
+    assert _plan(deep, write_raster(picture)).block == 7
 
 
 def test_pixels_of_a_block_are_those_that_tiles_are_made_of(patches: Any, write_raster: Any, scene: Any) -> None:

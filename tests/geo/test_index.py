@@ -239,6 +239,9 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
         (_array("vectors", codecs=[BYTES, {"name": "gzip", "configuration": {"level": 1}}]), "its vectors are not"),
         (_array("rotations", shape=[9, 13]), "its rotations are not as they should be"),
         (_array("vectors", shape=[9, 12, 1 << 21]), "its vectors are not as they should be"),
+        (_array("vectors", fill_value=1.0), "its vectors are not as they should be"),
+        (_array("rotations", fill_value=0), "its rotations are not as they should be"),
+        (_array("valid", fill_value=255), "its valid are not as they should be"),
         (_remove("rotations"), "not an index, or damaged"),
         (lambda index: _said(index)[0].write_text("{}"), "is not an index"),
         (lambda index: _said(index)[0].write_text("[" * 9999), "is not an index"),
@@ -253,12 +256,14 @@ def test_other_stores_get_one_sentence(index: Index, change: Callable[[Index], A
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index) -> None:
-    _plan(block=40_000, size=(400_000, 400_000))(index)
+@pytest.mark.parametrize("side", [5_200, 40_000])
+def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index, side: int) -> None:
+    """Those of more than 256 MiB."""
+    _plan(block=side, size=(10 * side, 10 * side))(index)
     for name in ARRAYS:
         last = [5] if name == "vectors" else []
-        chunks = {"name": "regular", "configuration": {"chunk_shape": [40_000, 40_000, *last]}}
-        _array(name, shape=[40_000, 40_000, *last], chunk_grid=chunks)(index)
+        chunks = {"name": "regular", "configuration": {"chunk_shape": [side, side, *last]}}
+        _array(name, shape=[side, side, *last], chunk_grid=chunks)(index)
     with pytest.raises(RasterError, match="too large blocks"):
         open_index(index.name)
 

@@ -32,7 +32,7 @@ _KEY = "mgcap_index"
 _ARRAYS = {"vectors": ("float16", float("nan")), "rotations": ("uint16", 0xFFFF), "valid": ("uint8", 0)}
 _CODECS = ("bytes", "crc32c")
 #: The most cells, numbers of a vector and bytes of a block that an index may say it has.
-MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 31
+MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 28
 #: In what an index may differ from what is wanted, in words; by the fields of its plan.
 _WORDS = {
     "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
@@ -219,13 +219,15 @@ def _check(group: zarr.Group, about: About) -> None:
         raise ValueError(f"it has format {about.format}, not {FORMAT}")
     if grid.rows * grid.columns > MAX_CELLS:
         raise ValueError("it says that it has too many cells")
-    for name, (dtype, _) in _ARRAYS.items():
+    for name, (dtype, nothing) in _ARRAYS.items():
         array: Any = group[name]
         shape, chunks = (grid.rows, grid.columns), (min(block, grid.rows), min(block, grid.columns))
         if name == "vectors" and len(array.shape) == 3 and array.shape[2] <= MAX_LENGTH:
             shape, chunks = (*shape, array.shape[2]), (*chunks, array.shape[2])  # type: ignore[assignment]
         codecs = tuple(codec["name"] for codec in array.metadata.to_dict()["codecs"])
         if (array.shape, array.chunks, str(array.dtype), codecs) != (shape, chunks, dtype, _CODECS):
+            raise ValueError(f"its {name} are not as they should be")
+        if not np.array_equal(array.fill_value, nothing, equal_nan=True):  # files that are not there would be data
             raise ValueError(f"its {name} are not as they should be")
         if math.prod(chunks) * array.dtype.itemsize > MAX_BLOCK:
             raise ValueError("it says that it has too large blocks")
