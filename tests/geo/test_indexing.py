@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,56 @@ def test_an_index_of_something_else_is_refused_with_words(make: Any, write_raste
         with pytest.raises(RasterError, match="is not an index"):
             make(raster, name)
     assert raster.with_name("text.zarr").read_text() == "x"
+
+
+VRT = """<VRTDataset rasterXSize="200" rasterYSize="150"><SRS>EPSG:25832</SRS>
+<GeoTransform>500000, 0.5, 0, 5600000, 0, -0.5</GeoTransform>{}</VRTDataset>"""
+BAND = """<VRTRasterBand dataType="Byte" band="{0}"><ColorInterp>{1}</ColorInterp><SimpleSource>
+<SourceFilename relativeToVRT="1">{2}</SourceFilename><SourceBand>{0}</SourceBand></SimpleSource></VRTRasterBand>"""
+
+
+def _vrt(path: Path, source: str) -> Path:
+    path.write_text(VRT.format("".join(BAND.format(n, c, source) for n, c in enumerate(("Red", "Green", "Blue"), 1))))
+    return path
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_source_that_changed_makes_another_raster_of_a_vrt(
+    make: Any, write_raster: Any, picture: Any, tmp_path: Path, nested: bool
+) -> None:
+    write_raster(picture, "source.tif")
+    raster = _vrt(tmp_path / "inner.vrt", "source.tif")
+    raster = _vrt(tmp_path / "outer.vrt", "inner.vrt") if nested else raster
+    make(raster, allow_vrt=True)
+    (tmp_path / "source.tif.aux.xml").write_text("<PAMDataset/>")  # as QGIS does
+    assert not make(raster, allow_vrt=True).missing()
+    own = write_raster(picture[:, ::-1].copy(), "source.tif")
+    os.utime(own, ns=(1, 1))  # older, and as long
+    with pytest.raises(RasterError, match=r"differs in the files that the raster is read from; give another name"):
+        make(raster, allow_vrt=True)
+
+
+def test_archives_are_told_apart_by_name_and_place(make: Any, write_raster: Any, picture: Any, tmp_path: Path) -> None:
+    for name, east in (("a", 500_000), ("b", 500_000), ("c", 510_000)):
+        raster = write_raster(picture, transform=from_origin(east, 5_600_000, 0.5, 0.5))
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.write(raster, "scene.tif")
+    names = [f"/vsizip/{tmp_path}/{name}.zip/scene.tif" for name in "abc"]
+    make(names[0], allow_vrt=True)
+    make(names[0], allow_vrt=True)
+    for name, words in ((names[1], "the raster;"), (names[2], "the raster, the place of the raster;")):
+        with pytest.raises(RasterError, match=f"is an index that differs in {words}"):
+            make(name, allow_vrt=True)
+
+
+def test_a_raster_that_lies_elsewhere_is_another(make: Any, write_raster: Any, picture: Any) -> None:
+    raster = write_raster(picture)
+    state = raster.stat()
+    make(raster)
+    moved = write_raster(picture, transform=from_origin(500_001, 5_600_000, 0.5, 0.5))
+    os.utime(moved, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(RasterError, match="differs in the place of the raster;"):
+        make(moved)
 
 
 def test_an_index_that_nobody_named_gives_way_to_another(tmp_path: Path) -> None:

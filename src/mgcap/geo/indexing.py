@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.earth import pixel_metres
-from mgcap.geo.index import FORMAT, About, Index, create_index, is_address, open_index
+from mgcap.geo.index import FORMAT, MAX_BLOCK, About, Index, create_index, is_address, open_index
 from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
 from mgcap.geo.raster import guessed_bands
@@ -71,6 +71,7 @@ def plan_work(
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
     most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    most = min(most, math.isqrt(MAX_BLOCK // (2 * length)))
     block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
     made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
