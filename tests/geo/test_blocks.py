@@ -166,9 +166,7 @@ def test_a_place_is_resampled_alike_in_every_block(
     assert _alike(_cells(patches, one).vectors, _cells(patches, other).vectors).min() > 0.9999
 
 
-def test_what_is_missing_looks_alike_in_every_block(
-    patches: Any, deep: Any, write_raster: Any, picture: Any
-) -> None:
+def test_what_is_missing_looks_alike_in_every_block(patches: Any, deep: Any, write_raster: Any, picture: Any) -> None:
     """A scene that is darker in the west, a third of it without data, in stripes."""
     shade = np.linspace(0.2, 1, 400)
     values = (np.maximum(np.tile(picture, (1, 2, 2)), 5) * shade).astype(np.uint8)

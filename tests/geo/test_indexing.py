@@ -191,6 +191,42 @@ def test_two_writers_share_the_work(tmp_path: Path) -> None:
     assert _bytes(tmp_path / "scene.zarr") == _bytes(alone)
 
 
+def test_a_writer_with_other_settings_that_was_faster_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, path = _planned(9, 12), tmp_path / "scene.zarr"
+    other = about_of(planned.plan.model_copy(update={"bands": (3, 2, 1)}))
+
+    def slow(*given: Any) -> Index:
+        create_index(path, other, 5)
+        return create_index(*given)
+
+    monkeypatch.setattr(indexing, "create_index", slow)
+    with pytest.raises(RasterError, match=r"scene\.zarr is an index that differs in `bands`; give another name"):
+        find_index(path, planned, given=True)
+
+
+def test_an_index_of_another_engine_is_used_and_that_is_said(tmp_path: Path) -> None:
+    planned, path, said = _planned(9, 12), tmp_path / "scene.zarr", Lines()
+    indexing.fill_index(find_index(path, planned, given=True, progress=said), planned, _drawing([], 0))
+    find_index(path, planned, given=True, progress=said)
+    assert not said.lines
+    other = planned._replace(about=about_of(planned.plan.model_copy(update={"engine": "openvino"})))
+    assert not find_index(path, other, given=True, progress=said).missing()
+    assert said.lines == [f"{path} was computed by the engine torch, not openvino"]
+
+
+def test_no_index_is_made_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address, words in (
+        (Path("s3://bucket/scene.zarr"), "s3:/bucket/scene.zarr is no place on this machine"),
+        ("memory://bucket/scene.zarr", "is not an index"),
+    ):
+        with pytest.raises(RasterError, match=words):
+            find_index(address, _planned(9, 12), given=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_block_of_a_process_that_died_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "WAIT", 0.01)
     planned, computed, said = _planned(9, 12), [], Lines()
@@ -391,7 +427,9 @@ def test_maps_by_other_models_need_no_network(
         first = map_raster(loaded[0], models[0], raster, tmp_path / "first.gpkg")
         assert counted
         counted.clear()
-        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0)
+        said = Lines()
+        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0, progress=said)
+        assert said.lines == [f"the index of this raster is {tmp_path / 'scene.zarr'}"]
         assert not counted
         models[1].rename(tmp_path / "moved.mgcap")
         shutil.rmtree(tmp_path / "scene.zarr")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -125,7 +126,7 @@ def index_raster(
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen)
-    index = find_index(out, planned, given=True)
+    index = find_index(out, planned, given=True, progress=progress)
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index
 
@@ -144,12 +145,15 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
     """
     about, length = planned.about, planned.length
     assert about is not None
-    if not is_address(path) and not os.path.lexists(path):
-        return create_index(Path(path), about, length)
+    there = is_address(path) or os.path.lexists(path)
+    if not there and re.match(r"\w{2,}:/", str(path)):  # an address that was a Path has lost a slash
+        raise RasterError(f"{path} is no place on this machine; the address of an index that is whole is given as text")
     try:
-        found = open_index(path)
+        found = open_index(path) if there else create_index(Path(path), about, length)  # or another process was faster
         changed = found.differences(about)
         if not changed:
+            if found.plan.engine != about.plan.engine:
+                progress.say(f"{path} was computed by the engine {found.plan.engine}, not {about.plan.engine}")
             return found
         problem = f"{path} is an index that differs in {', '.join(changed)}"
     except RasterError as error:
@@ -161,7 +165,7 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
     kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
     other = Path(path).with_name(f"{Path(path).stem}.{kind}{Path(path).suffix}")
     progress.say(f"{problem}; this one is {other.name}")
-    return find_index(other, planned, given=True)
+    return find_index(other, planned, given=True, progress=progress)
 
 
 def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progress = silent) -> None:
