@@ -165,6 +165,23 @@ def test_a_million_cells_and_more_are_searched_by_faiss(
     assert len(built) == 4
 
 
+@pytest.mark.parametrize(("known", "made"), [(0, False), (40, False), (60, True)])
+def test_a_large_index_with_little_data_is_searched_too(
+    drawn: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, known: int, made: bool
+) -> None:
+    monkeypatch.setattr(nearest, "EXACT_CELLS", 50)
+    monkeypatch.setattr(nearest, "LARGE_INDEX", 50)
+    vectors, valid = rng.normal(size=(70, 70, 8)), np.zeros((70, 70), np.uint8)
+    valid.flat[:known] = 255
+    index = drawn(vectors, valid=valid, block=30)
+    found = Gallery.open([index]).best(torch.from_numpy(vectors[:1, 33].astype(np.float32)), 3, thin=False)
+    assert [(hit.row, hit.column) for hit in found[:1]] == [(0, 33)][: bool(known)]
+    assert Path(f"{index.name}.faiss").is_file() == made
+    (Path(index.name) / "valid" / "c" / "0" / "1").write_bytes(b"x")
+    with pytest.raises(RasterError, match="is damaged; make it again"):
+        Gallery.open([index]).best(torch.zeros(1, 8), 3)
+
+
 def _plain(side: int) -> tuple[Any, Any]:
     return np.zeros((side, side), np.uint16), np.full((side, side), 255, np.uint8)
 

@@ -27,7 +27,7 @@ from mgcap.typing import Array
 
 #: With more cells than this together, large indexes are searched approximately.
 EXACT_CELLS = 1_000_000
-#: A smaller index is always searched exactly.
+#: An index with fewer cells that have data is always searched exactly.
 LARGE_INDEX = 100_000
 #: The longest vectors of an approximate index: its memory grows with them.
 LONGEST = 1024
@@ -153,11 +153,15 @@ class Gallery:
     def _approximate(self, number: int) -> Approximate | None:
         """The approximate index of a large index, if there are too many cells to compare each."""
         index = self.indexes[number]
-        size = index.plan.grid.rows * index.plan.grid.columns
-        if size < LARGE_INDEX or self.cells <= EXACT_CELLS or self.length > LONGEST:
+        if self.cells <= EXACT_CELLS or self.length > LONGEST:
             return None
         if number not in self._made:
-            self._made[number] = approximate_index(index.name, lambda: self._units(number), size, self.progress)
+            count = index.count()
+            self._made[number] = (
+                approximate_index(index.name, lambda: self._units(number), count, self.progress)
+                if count >= LARGE_INDEX
+                else None
+            )
         return self._made[number]
 
     def _scored(self, number: int, wanted: Tensor) -> Iterator[tuple[_Block, Array]]:
