@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -404,6 +405,15 @@ def test_a_model_says_what_it_knows_of_the_unknown(fitted: SceneClassifier, fold
     assert bare.sample_ is None and not bare.is_unknown(folder.paths[:1], 0).any()
     with pytest.raises(MgcapError, match="knows no held-out confidence"):
         bare.limits(0.01)
+
+
+def test_a_class_called_unknown_is_not_what_is_not_known(fitted: SceneClassifier, folder: SceneFolder) -> None:
+    model = copy.copy(fitted)
+    model.classes_ = np.array(["Unknown", *fitted.classes_[1:]])
+    with pytest.raises(MgcapError, match="a class of the model is called 'unknown'"):
+        model.limits(0.01)
+    assert model.limits(0) == (np.inf, 0)
+    assert (model.is_unknown(folder.paths, 0.7) == fitted.is_unknown(folder.paths, 0.7)).all()  # no names are said
 
 
 def test_composed_scenes_are_not_for_fine_tuning(folder: SceneFolder) -> None:

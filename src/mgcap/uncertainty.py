@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from mgcap.data.stream import check_items
 from mgcap.descriptor import _raise
-from mgcap.inference.unknown import Limits
+from mgcap.errors import MgcapError
+from mgcap.inference.unknown import UNKNOWN, Limits
 from mgcap.training import provenance
 from mgcap.typing import Array
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class UncertaintyMixin:
     """Methods of :class:`mgcap.SceneClassifier` about images that it does not know."""
 
+    classes_: Array
     sample_: TrainingSample | None
     metrics_: dict[str, Any]
     provenance_: dict[str, Any]
@@ -35,13 +37,24 @@ class UncertaintyMixin:
             X: Images, see the class.
             alpha: Share of training images that were held out which would be called unknown by each of the two.
         """
-        limits = self.limits(alpha)
+        self._fitted()
+        limits = provenance.limits(self.sample_, self.metrics_, self.provenance_, alpha)
         found = self.predict_readable(check_items(X), on_error=_raise, keep=False)
         return limits.unknown(found.probabilities, found.distances)
 
     def limits(self, alpha: float) -> Limits:
-        """The distance and the probability beyond which a share ``alpha`` of held-out training images lay; 0 is off."""
+        """The distance and the probability beyond which a share ``alpha`` of held-out training images lay; 0 is off.
+
+        What lies beyond is called ``unknown``.
+
+        Raises:
+            MgcapError: If the model does not know them, or has a class of that name.
+        """
         self._fitted()
+        if alpha and any(str(name).casefold() == UNKNOWN for name in self.classes_):
+            raise MgcapError(
+                f"a class of the model is called '{UNKNOWN}', so nothing else can be; give that class another name"
+            )
         return provenance.limits(self.sample_, self.metrics_, self.provenance_, alpha)
 
     def reject_threshold(self, rate: float) -> float:

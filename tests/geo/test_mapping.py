@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import pickle
@@ -18,13 +19,14 @@ from rasterio.transform import Affine
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
-from mgcap.errors import RasterError
+from mgcap.errors import MgcapError, RasterError
 from mgcap.geo.mapping import compute_here, map_raster
 from mgcap.geo.plan import Plan, parse_tile
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import _sieved
 from mgcap.runtime import Progress
 from tests.conftest import TINY
+from tests.geo.indexes import Lines
 from tests.inference.plain import patches_backbone
 
 
@@ -464,3 +466,16 @@ def test_maps_at_the_seams_of_the_earth(
     lines = done.files[4].read_text().splitlines()
     assert lines[0] == f"class,cells,{unit},share"
     assert sum(float(line.split(",")[2]) for line in lines[1:]) == pytest.approx(done.areas.sum(), rel=1e-4)
+
+
+def test_a_class_called_unknown_keeps_its_name(
+    classifier: SceneClassifier, model_file: Path, write_raster: Any, picture: Any, tmp_path: Path
+) -> None:
+    model, said = copy.copy(classifier), Lines()
+    model.classes_ = np.array([*classifier.classes_[:-1], "unknown"])
+    raster, out = write_raster(picture), tmp_path / "map.gpkg"
+    done = map_raster(model, model_file, raster, out, progress=said)
+    assert done.classes == tuple(model.classes_) and not done.found.unknown.any()
+    assert any("a class of the model is called 'unknown'" in line for line in said.lines)
+    with pytest.raises(MgcapError, match="a class of the model is called 'unknown'"):
+        map_raster(model, model_file, raster, out, unknown=0.01)

@@ -1,15 +1,16 @@
-"""Layers of polygons as a GeoPackage, each with its style where QGIS looks for it."""
+"""Layers as a GeoPackage, each with its style, if it has one, where QGIS looks for it."""
 
 from __future__ import annotations
 
+import datetime
 import sqlite3
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgcap.geo.cells import Place
 from mgcap.geo.styles import Style
+from mgcap.persistence.files import atomic_path
 from mgcap.typing import Array
 
 #: Of the format: GDAL and QGIS of 2017 know it, and 1.4, the default of newer ones, makes GDAL 3.6 warn.
@@ -17,45 +18,55 @@ VERSION = "1.2"
 
 
 class Layer(NamedTuple):
-    """A layer of polygons."""
+    """A layer of points or polygons."""
 
     name: str
-    tables: Iterable[tuple[Array, dict[str, Array]]]  #: polygons in the raster's coordinates, with their columns
-    style: Style
+    tables: Iterable[tuple[Any, dict[str, Array]]]  #: geometries in the file's coordinates, with their columns
+    style: Style | None = None
+    kind: str = "Polygon"
 
 
-def write_geopackage(path: Path, layers: Sequence[Layer], place: Place) -> None:
-    """Write layers; the same ones give the same bytes."""
+def write_geopackage(path: Path, layers: Sequence[Layer], crs: Any, changed: datetime.datetime) -> None:
+    """Write layers, all or nothing; the same ones give the same bytes.
+
+    Args:
+        path: The file.
+        layers: Their styles go into it too.
+        crs: The coordinate system, if there is one.
+        changed: The date that the file carries.
+    """
     import pyogrio
     import shapely
 
-    stamp = place.changed.strftime("%Y-%m-%dT%H:%M:%S.000Z")
-    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
-    inner = path.with_name(path.name + ".gpkg")  # GDAL goes by the name
-    try:
-        warnings.filterwarnings("ignore", "'crs' was not provided", UserWarning)
-        for position, layer in enumerate(layers):
-            for number, (shapes, columns) in enumerate(layer.tables):
-                pyogrio.raw.write(
-                    inner,
-                    shapely.to_wkb(shapes),
-                    list(columns.values()),
-                    list(columns),
-                    layer=layer.name,
-                    driver="GPKG",
-                    geometry_type="Polygon",
-                    crs=place.crs.to_wkt() if place.crs is not None else None,
-                    append=number > 0,
-                    dataset_options={} if position or number else {"VERSION": VERSION},
-                )
-        _add_styles(inner, layers, stamp)
-        inner.replace(path)
-    finally:
-        inner.unlink(missing_ok=True)
-        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+    stamp = changed.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    with atomic_path(path) as temporary:
+        inner = temporary.with_name(temporary.name + ".gpkg")  # GDAL goes by the name
+        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
+        try:
+            warnings.filterwarnings("ignore", "'crs' was not provided", UserWarning)
+            for position, layer in enumerate(layers):
+                for number, (shapes, columns) in enumerate(layer.tables):
+                    pyogrio.raw.write(
+                        inner,
+                        shapely.to_wkb(shapes),
+                        list(columns.values()),
+                        list(columns),
+                        layer=layer.name,
+                        driver="GPKG",
+                        geometry_type=layer.kind,
+                        crs=crs.to_wkt() if crs is not None else None,
+                        append=number > 0,
+                        dataset_options={} if position or number else {"VERSION": VERSION},
+                    )
+            if styles := {layer.name: layer.style for layer in layers if layer.style is not None}:
+                _add_styles(inner, styles, stamp)
+            inner.replace(temporary)
+        finally:
+            inner.unlink(missing_ok=True)
+            pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
 
 
-def _add_styles(path: Path, layers: Sequence[Layer], stamp: str) -> None:
+def _add_styles(path: Path, styles: dict[str, Style], stamp: str) -> None:
     with sqlite3.connect(path) as database:
         database.execute(
             "CREATE TABLE layer_styles (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, f_table_catalog TEXT(256), "
@@ -69,8 +80,7 @@ def _add_styles(path: Path, layers: Sequence[Layer], stamp: str) -> None:
             (stamp,),
         )
         values: list[tuple[Any, ...]] = [
-            (layer.name, layer.style.title, layer.style.qml, layer.style.sld, layer.style.title, stamp)
-            for layer in layers
+            (name, style.title, style.qml, style.sld, style.title, stamp) for name, style in styles.items()
         ]
         database.executemany(
             "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, f_geometry_column, styleName, "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ import numpy as np
 
 from mgcap.errors import RasterError
 from mgcap.geo.earth import has_straight_degrees, in_degrees, on_earth
+from mgcap.geo.geopackage import Layer, write_geopackage
 from mgcap.geo.index import Index
 from mgcap.geo.search import Found, Hit
 from mgcap.geo.sources import crs_of, cut_tile, outlines_of
-from mgcap.persistence.files import atomic_path
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -46,14 +45,12 @@ def write_hits(path: Path, found: Found) -> None:
 
     Coordinates are those of the rasters, or degrees where these have several systems. Same hits, same bytes.
     """
-    import pyogrio
     import shapely
 
     crs, corners = _outlines(found)
     changed = max(index.plan.changed[0] for index in found.indexes)
-    stamp = datetime.datetime.fromtimestamp(changed / 1e9, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     hits = found.hits
-    columns = {
+    columns: dict[str, Array] = {
         "rank": np.array([hit.rank for hit in hits], np.int32),
         "score": np.array([hit.score for hit in hits], np.float64).round(4),
         "index": np.array([hit.index for hit in hits], object),
@@ -61,32 +58,14 @@ def write_hits(path: Path, found: Found) -> None:
         "column": np.array([hit.column for hit in hits], np.int32),
         "canonical_angle": np.array([hit.angle for hit in hits], np.float64).round(1),
     }
-    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
-    try:
-        with atomic_path(path) as temporary:
-            inner = temporary.with_name(temporary.name + ".gpkg")  # GDAL goes by the name
-            try:
-                warnings.filterwarnings("ignore", "'crs' was not provided", UserWarning)
-                pyogrio.raw.write(
-                    inner,
-                    shapely.to_wkb(shapely.polygons(corners)),
-                    list(columns.values()),
-                    list(columns),
-                    layer=LAYER,
-                    driver="GPKG",
-                    geometry_type="Polygon",
-                    crs=crs,
-                    dataset_options={"VERSION": "1.2"},  # older GDALs warn of later ones
-                )
-                inner.replace(temporary)
-            finally:
-                inner.unlink(missing_ok=True)
-    finally:
-        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+    stamp = datetime.datetime.fromtimestamp(changed / 1e9, datetime.UTC)
+    write_geopackage(path, [Layer(LAYER, [(shapely.polygons(corners), columns)])], crs, stamp)
 
 
-def _outlines(found: Found) -> tuple[str | None, Array]:
+def _outlines(found: Found) -> tuple[Any, Array]:
     """The coordinate system of the hits, and the corners ``[n, 4, 2]`` of their tiles."""
+    from rasterio.crs import CRS
+
     several = len({index.about.crs for index in found.indexes}) > 1
     corners = np.zeros((len(found.hits), 4, 2))
     for index in found.indexes:
@@ -96,9 +75,8 @@ def _outlines(found: Found) -> tuple[str | None, Array]:
         if several and own:
             corners[own] = np.stack(in_degrees(crs_of(index), corners[own]), -1)
     if several:
-        return "EPSG:4326", corners
-    crs = crs_of(found.indexes[0])
-    return crs.to_wkt() if crs is not None else None, corners
+        return CRS.from_epsg(4326), corners
+    return crs_of(found.indexes[0]), corners
 
 
 def place_of(hit: Hit, indexes: list[Index]) -> str:

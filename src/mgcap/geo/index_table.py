@@ -13,7 +13,7 @@ from mgcap.errors import RasterError
 from mgcap.geo.cells import Place, cell_corners
 from mgcap.geo.geoparquet import write_geoparquet
 from mgcap.geo.index import Index
-from mgcap.geo.opening import crs_of_words
+from mgcap.geo.sources import crs_of, transform_of
 from mgcap.persistence.files import atomic_path
 from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
@@ -24,10 +24,8 @@ TOGETHER = 5_000_000
 
 def index_place(index: Index) -> Place:
     """Where the raster of an index lies."""
-    from rasterio.transform import Affine
-
     changed = datetime.datetime.fromtimestamp(index.plan.changed[0] / 1e9, datetime.UTC)
-    return Place(Affine(*index.about.of_pixels), crs_of_words(index.about.crs, index.name), changed)
+    return Place(transform_of(index), crs_of(index), changed)
 
 
 def write_index_table(path: Path, index: Index, progress: Progress = silent) -> None:

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,7 @@ def _check_alone(dataset: DatasetReader, path: Path) -> None:
         raise UntrustedRasterError(f"{path} has a coordinate system that names a grid file")
 
 
+@lru_cache(maxsize=64)
 def crs_of_words(wkt: str, path: str | Path) -> Any:
     """The coordinate system that a file of ours says its raster has, None if that had none.
 

@@ -63,11 +63,9 @@ def write_polygons(
     beside = [file for name in layers for file in write_styles(files[name], styles[name])]
     kind = path.suffix.lower()
     if kind == ".gpkg":
-        with atomic_path(path) as temporary:
-            tables = [_tables(name, found, grid, place, classes, degrees=False) for name in layers]
-            write_geopackage(
-                temporary, [Layer(name, own, styles[name]) for name, own in zip(layers, tables, strict=True)], place
-            )
+        tables = [_tables(name, found, grid, place, classes, degrees=False) for name in layers]
+        made = [Layer(name, own, styles[name]) for name, own in zip(layers, tables, strict=True)]
+        write_geopackage(path, made, place.crs, place.changed)
         return [path, *beside]
     for name in layers:
         with atomic_path(files[name]) as temporary:

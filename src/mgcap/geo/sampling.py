@@ -11,8 +11,8 @@ from mgcap.errors import DataError, RasterError
 from mgcap.evaluation.assessment import allocate
 from mgcap.geo.cellmap import CellMap
 from mgcap.geo.earth import to_ground
+from mgcap.geo.geopackage import Layer, write_geopackage
 from mgcap.geo.reference import STANDS_FOR, STRATUM
-from mgcap.persistence.files import atomic_path
 from mgcap.typing import Array
 
 #: The least number of points of a class that Olofsson et al. (2014) advise.
@@ -80,12 +80,10 @@ def _draw(rng: np.random.Generator, own: Array, sizes: Array, count: int) -> Arr
 
 def write_points(path: Path, sample: Sample, cells: CellMap) -> None:
     """Write points to a GeoPackage, with an empty field ``class`` to be filled in."""
-    import pyogrio
     import shapely
 
     if path.suffix.lower() != ".gpkg":
         raise RasterError(f"`out` takes a .gpkg file, not {path}")
-    stamp = cells.place.changed.strftime("%Y-%m-%dT%H:%M:%S.000Z")
     stands_for = (sample.areas / np.maximum(sample.counts, 1))[sample.strata]
     fields = {
         "id": np.arange(1, len(sample.points) + 1, dtype=np.int32),
@@ -93,22 +91,5 @@ def write_points(path: Path, sample: Sample, cells: CellMap) -> None:
         STANDS_FOR: stands_for,
         "class": np.full(len(sample.points), None, object),
     }
-    crs = cells.place.crs
-    with atomic_path(path) as temporary:
-        inner = temporary.with_name(temporary.name + ".gpkg")  # GDAL goes by the name
-        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": stamp})
-        try:
-            pyogrio.raw.write(
-                inner,
-                shapely.to_wkb(shapely.points(sample.points)),
-                list(fields.values()),
-                list(fields),
-                layer="points",
-                driver="GPKG",
-                geometry_type="Point",
-                crs=crs.to_wkt() if crs is not None else None,
-            )
-            inner.replace(temporary)
-        finally:
-            inner.unlink(missing_ok=True)
-            pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+    layer = Layer("points", [(shapely.points(sample.points), fields)], kind="Point")
+    write_geopackage(path, [layer], cells.place.crs, cells.place.changed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,18 @@ from mgcap.errors import RasterError
 from mgcap.geo.earth import to_ground
 from mgcap.geo.index import Index
 from mgcap.geo.nearest import tile_middles
-from mgcap.geo.opening import names_a_file, open_raster, reading
+from mgcap.geo.opening import crs_of_words, open_raster, reading
 from mgcap.geo.raster import read_window
 from mgcap.typing import Array
 
 
-@lru_cache(maxsize=64)
-def _crs(wkt: str) -> Any:
-    from rasterio.crs import CRS
-    from rasterio.errors import CRSError
-
-    if names_a_file(wkt):
-        raise RasterError("an index has a coordinate system that names a grid file")
-    try:
-        return CRS.from_wkt(wkt)
-    except CRSError:
-        raise RasterError("an index has a coordinate system that is not understood") from None
-
-
 def crs_of(index: Index) -> Any:
     """The coordinate system of an index; None if it has none."""
-    return _crs(index.about.crs) if index.about.crs else None
+    return crs_of_words(index.about.crs, index.name)
 
 
-def _transform(index: Index) -> Any:
-    """From pixels of the raster to coordinates."""
+def transform_of(index: Index) -> Any:
+    """From pixels of the raster of an index to coordinates."""
     from rasterio.transform import Affine
 
     return Affine(*index.about.of_pixels)
@@ -47,7 +33,7 @@ def _transform(index: Index) -> Any:
 
 def coordinates_of(index: Index, rows: Array, columns: Array) -> Array:
     """The middles ``[n, 2]`` of the tiles of cells."""
-    return to_ground(_transform(index), *tile_middles(index, rows, columns))
+    return to_ground(transform_of(index), *tile_middles(index, rows, columns))
 
 
 def outlines_of(index: Index, rows: Array, columns: Array) -> Array:
@@ -55,7 +41,7 @@ def outlines_of(index: Index, rows: Array, columns: Array) -> Array:
     x, y = tile_middles(index, rows, columns)
     width, height = index.plan.tile
     steps = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
-    return to_ground(_transform(index), x[:, None] + steps[:, 0] * width, y[:, None] + steps[:, 1] * height)
+    return to_ground(transform_of(index), x[:, None] + steps[:, 0] * width, y[:, None] + steps[:, 1] * height)
 
 
 def angles_of(index: Index, rows: Array, columns: Array) -> Array:
