@@ -307,7 +307,7 @@ def test_an_index_that_nobody_named_gives_way_to_another(tmp_path: Path) -> None
     others = [find_index(path, planned._replace(about=about_of(plan)), given=False, progress=said) for _ in range(2)]
     (own,) = tmp_path.glob("scene.*.zarr")
     assert {other.name for other in others} == {str(own)}
-    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; this one is {own.name}"]
+    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; using {own.name} instead"]
     assert _bytes(path) == kept and find_index(path, planned, given=False).name == str(path)
     stranger = tmp_path / "other.zarr"
     stranger.mkdir()

@@ -73,7 +73,8 @@ def index(
                 **options.values(),
             )
             grid = found.plan.grid
-            bars.say(f"{Path(files[number]).name}: {grid.rows} x {grid.columns} cells")
+            known = sum(int((cells.valid > 0).sum()) for _, cells in found.blocks())
+            bars.say(f"{Path(files[number]).name}: {grid.rows} x {grid.columns} cells, {known} of them with data")
             data.print(found.name, markup=False)
             if parquet:
                 write_index_table(tables[number], found, bars)
