@@ -104,7 +104,7 @@ def test_the_rate_is_said_again_and_again(
     assert 3 <= len(said.lines) <= 5
     cells = [int(line.split(": ")[1].split(" ")[0]) for line in said.lines]
     assert cells == sorted(cells) and 0 < cells[0] < cells[-1] == 130
-    assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0083")  # of 64 m², and a little more on the ground
+    assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0075")
 
 
 KILLED = """
@@ -412,7 +412,7 @@ def test_an_index_that_nobody_named_gives_way_to_another(tmp_path: Path) -> None
     others = [find_index(path, planned._replace(about=about_of(plan)), given=False, progress=said) for _ in range(2)]
     (own,) = tmp_path.glob("scene.*.zarr")
     assert {other.name for other in others} == {str(own)}
-    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; this one is {own.name}"]
+    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; using {own.name} instead"]
     assert _bytes(path) == kept and find_index(path, planned, given=False).name == str(path)
     stranger = tmp_path / "other.zarr"
     stranger.mkdir()

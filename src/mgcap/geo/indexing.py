@@ -166,7 +166,7 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
         raise RasterError(f"{problem}; give another name, or remove it")
     kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
     other = Path(path).with_name(f"{Path(path).stem}.{kind}{Path(path).suffix}")
-    progress.say(f"{problem}; this one is {other.name}")
+    progress.say(f"{problem}; using {other.name} instead")
     return find_index(other, planned, given=True, progress=progress)
 
 
@@ -185,12 +185,12 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
-    start, computed, due = time.monotonic(), 0, SAID
+    start, computed, pixels, due = time.monotonic(), 0, 0, SAID
 
     def say_rate() -> None:
         if planned.metres is not None and computed:
             minutes = (time.monotonic() - start) / 60
-            area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
+            area = pixels * math.prod(planned.metres) / 1e6
             rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
             progress.say(f"{name}: {computed} cells, {rate}")
 
@@ -199,6 +199,8 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
             computed += sizes[chunk]
+            edges = (axis.cell_edges for axis in plan.axes(chunk))
+            pixels += math.prod(int((end - begin).sum()) for begin, end in edges)
             if time.monotonic() - start >= due:
                 say_rate()
                 due *= 2
