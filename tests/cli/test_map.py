@@ -55,6 +55,10 @@ def test_a_second_map_uses_the_index_of_the_first(raster: Path, model: Path, tmp
     second = run("map", raster, *options, "--out", tmp_path / "b.gpkg", "--cells", 2, "--unknown", 0)
     assert "Describing cells" in first.stderr and "Describing cells" not in second.stderr
     assert "16 cells with data" in second.stderr
+    kept = options[-1]
+    assert f"{kept} is an index; give the raster that it was made of, with --index" in sentence("map", kept)
+    assert "only folders match" in sentence("map", kept.with_name("*.zarr"))
+    assert "nothing matches" in sentence("map", kept.with_name("*.tif"))
     for way in (["--exact"], ["--overlap", 0.5]):
         assert "--index is for maps without --exact" in sentence("map", raster, *options, *way)
     other = tmp_path / "other.tif"

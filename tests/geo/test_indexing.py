@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,23 @@ def test_a_run_that_was_stopped_is_resumed(
     assert _bytes(done) == _bytes(whole)
     assert said.lines[0] == "resuming scene.zarr: 5 of 12 blocks are done"
     assert said.lines[1].startswith("scene.zarr: 62 cells, ") and "km² a minute" in said.lines[1]
+
+
+def test_the_rate_is_said_again_and_again(
+    make: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, now = Lines(), [0.0]
+
+    def clock() -> float:
+        now[0] += 10
+        return now[0]
+
+    monkeypatch.setattr(indexing, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    make(write_raster(picture), progress=said)
+    assert 3 <= len(said.lines) <= 5
+    cells = [int(line.split(": ")[1].split(" ")[0]) for line in said.lines]
+    assert cells == sorted(cells) and 0 < cells[0] < cells[-1] == 130
+    assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0075")
 
 
 KILLED = """
@@ -189,6 +207,42 @@ def test_two_writers_share_the_work(tmp_path: Path) -> None:
     alone = create_index(tmp_path / "alone.zarr", planned.about, 5)
     indexing.fill_index(alone, planned, _drawing([], 0))
     assert _bytes(tmp_path / "scene.zarr") == _bytes(alone)
+
+
+def test_a_writer_with_other_settings_that_was_faster_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, path = _planned(9, 12), tmp_path / "scene.zarr"
+    other = about_of(planned.plan.model_copy(update={"bands": (3, 2, 1)}))
+
+    def slow(*given: Any) -> Index:
+        create_index(path, other, 5)
+        return create_index(*given)
+
+    monkeypatch.setattr(indexing, "create_index", slow)
+    with pytest.raises(RasterError, match=r"scene\.zarr is an index that differs in `bands`; give another name"):
+        find_index(path, planned, given=True)
+
+
+def test_an_index_of_another_engine_is_used_and_that_is_said(tmp_path: Path) -> None:
+    planned, path, said = _planned(9, 12), tmp_path / "scene.zarr", Lines()
+    indexing.fill_index(find_index(path, planned, given=True, progress=said), planned, _drawing([], 0))
+    find_index(path, planned, given=True, progress=said)
+    assert not said.lines
+    other = planned._replace(about=about_of(planned.plan.model_copy(update={"engine": "openvino"})))
+    assert not find_index(path, other, given=True, progress=said).missing()
+    assert said.lines == [f"{path} was computed by the engine torch, not openvino"]
+
+
+def test_no_index_is_made_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address, words in (
+        (Path("s3://bucket/scene.zarr"), "s3:/bucket/scene.zarr is no place on this machine"),
+        ("memory://bucket/scene.zarr", "is not an index"),
+    ):
+        with pytest.raises(RasterError, match=words):
+            find_index(address, _planned(9, 12), given=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_block_of_a_process_that_died_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +412,7 @@ def test_an_index_that_nobody_named_gives_way_to_another(tmp_path: Path) -> None
     others = [find_index(path, planned._replace(about=about_of(plan)), given=False, progress=said) for _ in range(2)]
     (own,) = tmp_path.glob("scene.*.zarr")
     assert {other.name for other in others} == {str(own)}
-    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; this one is {own.name}"]
+    assert said.lines == 2 * [f"{path} is an index that differs in `bands`; using {own.name} instead"]
     assert _bytes(path) == kept and find_index(path, planned, given=False).name == str(path)
     stranger = tmp_path / "other.zarr"
     stranger.mkdir()
@@ -391,7 +445,9 @@ def test_maps_by_other_models_need_no_network(
         first = map_raster(loaded[0], models[0], raster, tmp_path / "first.gpkg")
         assert counted
         counted.clear()
-        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0)
+        said = Lines()
+        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0, progress=said)
+        assert said.lines == [f"the index of this raster is {tmp_path / 'scene.zarr'}"]
         assert not counted
         models[1].rename(tmp_path / "moved.mgcap")
         shutil.rmtree(tmp_path / "scene.zarr")

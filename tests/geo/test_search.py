@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyogrio
 import pytest
@@ -383,6 +384,9 @@ def test_blocks_that_are_missing_are_said(drawn: Any, rng: np.random.Generator) 
     hits = search([index], at=(5, -5), top=100, thin=False, progress=Listening()).hits
     assert len(hits) == 81 - 4
     assert "lacks 1 of 4 blocks" in told[0]
+    fsspec.filesystem("memory").put(index.name, str(index.name), recursive=True)
+    search([f"memory://{index.name}"], at=(5, -5), progress=Listening())
+    assert told[1] == f"memory://{index.name} lacks 1 of 4 blocks, which are not searched"
 
 
 def test_a_deep_image_is_read_as_its_raster_was(

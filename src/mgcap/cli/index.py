@@ -58,6 +58,7 @@ def index(
     tables = [check_writable(target.with_suffix(".parquet")) for target in targets] if parquet else []
     classifier = options.classifier()
     from mgcap.geo.indexing import index_raster
+    from mgcap.geo.nearest import cells_with_data
 
     with options.workers() as workers:
 
@@ -73,7 +74,8 @@ def index(
                 **options.values(),
             )
             grid = found.plan.grid
-            bars.say(f"{Path(files[number]).name}: {grid.rows} x {grid.columns} cells")
+            known = cells_with_data(found)
+            bars.say(f"{Path(files[number]).name}: {grid.rows} x {grid.columns} cells, {known} of them with data")
             data.print(found.name, markup=False)
             if parquet:
                 write_index_table(tables[number], found, bars)

@@ -10,7 +10,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli import rasters as r
-from mgcap.cli.console import bars, data, guarded, show_table
+from mgcap.cli.console import bars, check_writable, data, guarded, show_table
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError, did_you_mean
 
@@ -101,6 +101,9 @@ def make_map(
         raise DataError("--index is for maps without --exact and --overlap")
     if index is not None and len(files) > 1:
         raise DataError(f"--index is for one raster, not for {len(files)}")
+    place = index if index is None or "://" in index else Path(index).expanduser()
+    if isinstance(place, Path) and not r.is_index(place):
+        check_writable(place)
     targets = r.targets(files, out, lambda stem: f"{stem}.landuse.{form}")
     if reference is None and names is not None:
         raise DataError("--names is for maps with --reference")
@@ -110,8 +113,7 @@ def make_map(
     from mgcap.geo.polygons import check_target
     from mgcap.geo.reference import assess, check_reference
 
-    at = index if index is None or "://" in index else Path(index).expanduser()
-    chosen = {**options.values(), "exact": exact, "overlap": overlap, "index": at, "dissolve": dissolve}
+    chosen = {**options.values(), "exact": exact, "overlap": overlap, "index": place, "dissolve": dissolve}
     MapOptions(**chosen)
     for target in targets:
         check_target(target)

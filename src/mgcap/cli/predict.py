@@ -43,9 +43,10 @@ def expand(patterns: list[str]) -> list[Path]:
             files += found
         elif glob.has_magic(pattern) and not _is(path.exists):
             matches = sorted(Path(m) for m in glob.glob(str(path), recursive=True))  # noqa: PTH207 (patterns may be absolute)
-            if not matches:
-                raise DataError(f"nothing matches {pattern}")
-            files += [m for m in matches if m.is_file()]
+            found = [match for match in matches if match.is_file()]
+            if not found:
+                raise DataError(f"{'only folders match' if matches else 'nothing matches'} {pattern}")
+            files += found
         else:
             files.append(path)
     return files

@@ -95,6 +95,8 @@ class RasterOptions:
 
         files: list[str | Path] = []
         for pattern in patterns:
+            if is_index(pattern):
+                raise DataError(f"{pattern} is an index; give the raster that it was made of, with --index {pattern}")
             files += [pattern] if is_virtual(pattern) else expand([pattern])
         if self.allow_vrt:
             bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")

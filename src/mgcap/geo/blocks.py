@@ -160,9 +160,9 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
         side = math.ceil(layout.side / multiple) * multiple
     corner = (corner * steps).astype(int)
     image, valid = _square(dataset, plan, corner, scale, side, steps)
-    coverage = _Coverage(valid, corner, scale)
-    of_tiles = coverage.shares(axes[0].tile_edges, axes[1].tile_edges)
-    of_cells = coverage.shares(axes[0].cell_edges, axes[1].cell_edges)
+    shares = _Coverage(valid, corner, scale).shares
+    of_tiles, of_cells = (shares(*own) for own in zip(*((a.tile_edges, a.cell_edges) for a in axes), strict=True))
+    del valid, shares  # large blocks take memory
     wanted = np.flatnonzero((of_tiles >= plan.min_valid) & (of_cells >= plan.min_valid) & (of_cells > 0))
     if len(wanted):
         described = describe_block(model, engine, layout, torch.from_numpy(image), wanted.tolist())

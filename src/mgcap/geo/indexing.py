@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -40,6 +41,8 @@ _LIVE = ("raster", "model", "model_fingerprint", "allow_vrt")
 BLOCK = 8
 #: Seconds between looks at what other processes have done.
 WAIT = 0.2
+#: Seconds until the rate is said; then twice as many, and so on.
+SAID = 60.0
 #: A plan of tiles or of cells.
 _P = TypeVar("_P", bound=Plan)
 
@@ -125,7 +128,7 @@ def index_raster(
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen)
-    index = find_index(out, planned, given=True)
+    index = find_index(out, planned, given=True, progress=progress)
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index
 
@@ -144,12 +147,15 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
     """
     about, length = planned.about, planned.length
     assert about is not None
-    if not is_address(path) and not os.path.lexists(path):
-        return create_index(Path(path), about, length)
+    there = is_address(path) or os.path.lexists(path)
+    if not there and re.match(r"\w{2,}:/", str(path)):  # an address that was a Path has lost a slash
+        raise RasterError(f"{path} is no place on this machine; the address of an index that is whole is given as text")
     try:
-        found = open_index(path)
+        found = open_index(path) if there else create_index(Path(path), about, length)  # or another process was faster
         changed = found.differences(about)
         if not changed:
+            if found.plan.engine != about.plan.engine:
+                progress.say(f"{path} was computed by the engine {found.plan.engine}, not {about.plan.engine}")
             return found
         problem = f"{path} is an index that differs in {', '.join(changed)}"
     except RasterError as error:
@@ -160,8 +166,8 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
         raise RasterError(f"{problem}; give another name, or remove it")
     kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
     other = Path(path).with_name(f"{Path(path).stem}.{kind}{Path(path).suffix}")
-    progress.say(f"{problem}; this one is {other.name}")
-    return find_index(other, planned, given=True)
+    progress.say(f"{problem}; using {other.name} instead")
+    return find_index(other, planned, given=True, progress=progress)
 
 
 def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progress = silent) -> None:
@@ -179,17 +185,26 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
-    start, computed = time.monotonic(), 0
+    start, computed, pixels, due = time.monotonic(), 0, 0, SAID
+
+    def say_rate() -> None:
+        if planned.metres is not None and computed:
+            minutes = (time.monotonic() - start) / 60
+            area = pixels * math.prod(planned.metres) / 1e6
+            rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
+            progress.say(f"{name}: {computed} cells, {rate}")
+
     with progress("Describing cells", sum(sizes)) as step:
         step(sum(sizes) - sum(sizes[chunk] for chunk in missing))
         for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
             computed += sizes[chunk]
-    minutes = (time.monotonic() - start) / 60
-    if planned.metres is not None and computed:
-        area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
-        rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
-        progress.say(f"{name}: {computed} cells, {rate}")
+            edges = (axis.cell_edges for axis in plan.axes(chunk))
+            pixels += math.prod(int((end - begin).sum()) for begin, end in edges)
+            if time.monotonic() - start >= due:
+                say_rate()
+                due *= 2
+    say_rate()
 
 
 def _filled(

@@ -91,8 +91,7 @@ def map_raster(
     check_target(out)
     if not is_virtual(raster):
         check_outputs(out, Path(raster))
-    workers = workers or compute_here(classifier)
-    limits = _limits(classifier, unknown, progress)
+    workers, limits = workers or compute_here(classifier), _limits(classifier, unknown, progress)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen, of_tiles=chosen.exact or chosen.overlap > 0)
@@ -105,6 +104,7 @@ def map_raster(
     else:
         own = out.with_name(f"{Path(raster).stem}.zarr")
         index = find_index(chosen.index or own, planned, chosen.index is not None, progress)
+        progress.say(f"the index of this raster is {index.name}")
         fill_index(index, planned, workers, progress)
         plan = at_hand(coarser(index, chosen.cells), planned)
         found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)

@@ -158,7 +158,8 @@ def read_window(
         pixels = table[values[0].astype(np.uint8)].astype(np.float32) / 255
     else:
         valid = valid & np.isfinite(values).all(0)
-        pixels = (np.moveaxis(values, 0, -1).astype(np.float32) - look.black) / (look.white - look.black)
+        wide = np.float64 if values.dtype == np.float64 else np.float32
+        pixels = (np.moveaxis(values, 0, -1).astype(wide) - look.black) / (look.white - look.black)
         pixels = np.repeat(pixels, 3, -1) if pixels.shape[-1] == 1 else pixels
     if not valid.all():
         pixels[~valid] = pixels[valid].mean(0) if valid.any() else 0.5

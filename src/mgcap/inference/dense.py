@@ -36,7 +36,7 @@ from mgcap.views import PADDED_SCALE, sample_frames
 #: The largest side of a piece.
 PIECE = 1280
 #: Quarter turns of a piece that the network sees at the same time.
-TOGETHER = 4
+TOGETHER = 2
 #: Windows half way between two positions take the second, whatever the rounding.
 TIE = 1e-3
 #: Windows whose matrices are made together.

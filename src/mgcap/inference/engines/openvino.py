@@ -39,9 +39,9 @@ CALIBRATION_VIEWS = 64
 REQUEST_VIEWS, REQUESTS = 4, 2
 #: The most pixels in one request, if there is more than one view in it.
 REQUEST_PIXELS = 4 << 18
-#: Sides of views, besides its own, that an engine is ready for at the same time.
-SIZES_KEPT = 2
-
+#: Sides of views, besides its own, that an engine is ready for at the same time. Each takes hundreds of megabytes, and
+#: a moment to make.
+SIZES_KEPT = 1
 
 #: For each distinct network, in order, the small constants of its int8 graph.
 Constants = dict[str, Tensor]
