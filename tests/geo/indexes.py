@@ -44,7 +44,7 @@ def about_of(plan: IndexPlan, **given: Any) -> About:
     """What an index of a plan says of itself."""
     values = {
         "format": FORMAT, "plan": plan, "descriptor": "d", "projection": "", "angles": (0, 90), "crs": "",
-        "transform": (10, 0, 0, 0, -10, 0),
+        "transform": (plan.cell[0], 0, 0, 0, -plan.cell[1], 0),
     }  # fmt: skip
     return About(**{**values, **given})
 

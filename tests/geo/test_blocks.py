@@ -16,7 +16,7 @@ from rasterio.transform import Affine
 
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import RasterError
-from mgcap.geo import blocks
+from mgcap.geo import blocks, indexing
 from mgcap.geo.blocks import Cells, IndexPlan, describe_cells
 from mgcap.geo.indexing import plan_work
 from mgcap.geo.opening import open_raster
@@ -166,6 +166,25 @@ def test_a_place_is_resampled_alike_in_every_block(
     assert _alike(_cells(patches, one).vectors, _cells(patches, other).vectors).min() > 0.9999
 
 
+def test_what_is_missing_looks_alike_in_every_block(patches: Any, deep: Any, write_raster: Any, picture: Any) -> None:
+    """A scene that is darker in the west, a third of it without data, in stripes."""
+    shade = np.linspace(0.2, 1, 400)
+    values = (np.maximum(np.tile(picture, (1, 2, 2)), 5) * shade).astype(np.uint8)
+    for top in range(40, 300, 70):
+        values[:, top : top + 22] = 0
+    raster = write_raster(values, nodata=0)
+    for model, least in ((patches, 0.9999), (deep, 0.99)):
+        one, other = (_plan(model, raster, most) for most in (80, 5))
+        assert one.chunks == 1 < other.chunks
+        a, b = _cells(model, one), _cells(model, other)
+        known = a.valid > 0
+        assert (a.valid == b.valid).all() and 0.5 < known.mean() < 0.9
+        assert _alike(a.vectors[known], b.vectors[known]).min() > least
+        head = model[0].model_.head
+        labels = [head(torch.from_numpy(own.vectors[known]).float()).argmax(-1).numpy() for own in (a, b)]
+        assert (labels[0] == labels[1]).mean() >= 0.99
+
+
 @pytest.mark.parametrize("strip", [1024, 40, 1])
 @pytest.mark.parametrize("shape", [64, 32, 96])
 def test_squares_are_the_raster_and_its_border_beyond(
@@ -252,6 +271,14 @@ def test_blocks_of_huge_rasters_are_bounded(
     monkeypatch.setattr(blocks, "read_window", reading)
     assert not describe_cells(model, deep[0].engine_, plan, plan.chunks // 2).valid.any()
     assert max(read) <= 1.01 * max(blocks.STRIP, *plan.tile)
+
+
+def test_blocks_of_long_vectors_are_smaller(
+    deep: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what is written can be opened again."""
+    monkeypatch.setattr(indexing, "MAX_BLOCK", 2 * 45 * 7 * 7)
+    assert _plan(deep, write_raster(picture)).block == 7
 
 
 def test_pixels_of_a_block_are_those_that_tiles_are_made_of(patches: Any, write_raster: Any, scene: Any) -> None:

@@ -155,13 +155,16 @@ def test_differences_are_told_in_words(index: Index) -> None:
     own, plan = index.about, index.plan
 
     def told(chunk: int | None = None, **changes: Any) -> list[str]:
-        wanted = {name: changes.pop(name) for name in ("descriptor", "projection") if name in changes}
+        names = ("descriptor", "projection", "crs", "transform")
+        wanted = {name: changes.pop(name) for name in names if name in changes}
         return index.differences(about_of(plan.model_copy(update=changes), **wanted))
 
     assert index.differences(own) == []
     assert told(raster="/moved/scene.tif", model="m", model_fingerprint="f", chunk=3, block=3, allow_vrt=True) == []
     assert told(engine="openvino_int8") == []  # it is whole
     assert told(bands=(3, 2, 1), black=1, white=2) == ["`bands`", "`scale`"]
+    assert told(crs="x") == told(transform=(10, 0, 0, 0, -10, 1)) == ["the place of the raster"]
+    assert told(sources="other") == ["the files that the raster is read from"]
     assert told(size=(121, 90)) == ["the size of the raster"]
     assert told(changed=(1, 1)) == ["the date or length of the raster's file"]
     assert told(shape=(21, 21)) == ["the resolution of tiles"]
@@ -221,7 +224,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_about(format=99), "it has format 99, not 1"),
+        (_about(format=99), "it has format 99, not 2"),
         (_about(format="x"), "is not an index that this version of mgcap knows"),
         (_about(further=1), "is not an index that this version of mgcap knows"),
         (_about(transform=[1, 2]), "is not an index that this version of mgcap knows"),
@@ -236,6 +239,9 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
         (_array("vectors", codecs=[BYTES, {"name": "gzip", "configuration": {"level": 1}}]), "its vectors are not"),
         (_array("rotations", shape=[9, 13]), "its rotations are not as they should be"),
         (_array("vectors", shape=[9, 12, 1 << 21]), "its vectors are not as they should be"),
+        (_array("vectors", fill_value=1.0), "its vectors are not as they should be"),
+        (_array("rotations", fill_value=0), "its rotations are not as they should be"),
+        (_array("valid", fill_value=255), "its valid are not as they should be"),
         (_remove("rotations"), "not an index, or damaged"),
         (lambda index: _said(index)[0].write_text("{}"), "is not an index"),
         (lambda index: _said(index)[0].write_text("[" * 9999), "is not an index"),
@@ -250,12 +256,14 @@ def test_other_stores_get_one_sentence(index: Index, change: Callable[[Index], A
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index) -> None:
-    _plan(block=40_000, size=(400_000, 400_000))(index)
+@pytest.mark.parametrize("side", [5_200, 40_000])
+def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index, side: int) -> None:
+    """Those of more than 256 MiB."""
+    _plan(block=side, size=(10 * side, 10 * side))(index)
     for name in ARRAYS:
         last = [5] if name == "vectors" else []
-        chunks = {"name": "regular", "configuration": {"chunk_shape": [40_000, 40_000, *last]}}
-        _array(name, shape=[40_000, 40_000, *last], chunk_grid=chunks)(index)
+        chunks = {"name": "regular", "configuration": {"chunk_shape": [side, side, *last]}}
+        _array(name, shape=[side, side, *last], chunk_grid=chunks)(index)
     with pytest.raises(RasterError, match="too large blocks"):
         open_index(index.name)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,42 @@ def test_two_writers_share_the_work(tmp_path: Path) -> None:
     assert _bytes(tmp_path / "scene.zarr") == _bytes(alone)
 
 
+def test_a_writer_with_other_settings_that_was_faster_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, path = _planned(9, 12), tmp_path / "scene.zarr"
+    other = about_of(planned.plan.model_copy(update={"bands": (3, 2, 1)}))
+
+    def slow(*given: Any) -> Index:
+        create_index(path, other, 5)
+        return create_index(*given)
+
+    monkeypatch.setattr(indexing, "create_index", slow)
+    with pytest.raises(RasterError, match=r"scene\.zarr is an index that differs in `bands`; give another name"):
+        find_index(path, planned, given=True)
+
+
+def test_an_index_of_another_engine_is_used_and_that_is_said(tmp_path: Path) -> None:
+    planned, path, said = _planned(9, 12), tmp_path / "scene.zarr", Lines()
+    indexing.fill_index(find_index(path, planned, given=True, progress=said), planned, _drawing([], 0))
+    find_index(path, planned, given=True, progress=said)
+    assert not said.lines
+    other = planned._replace(about=about_of(planned.plan.model_copy(update={"engine": "openvino"})))
+    assert not find_index(path, other, given=True, progress=said).missing()
+    assert said.lines == [f"{path} was computed by the engine torch, not openvino"]
+
+
+def test_no_index_is_made_at_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for address, words in (
+        (Path("s3://bucket/scene.zarr"), "s3:/bucket/scene.zarr is no place on this machine"),
+        ("memory://bucket/scene.zarr", "is not an index"),
+    ):
+        with pytest.raises(RasterError, match=words):
+            find_index(address, _planned(9, 12), given=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_block_of_a_process_that_died_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "WAIT", 0.01)
     planned, computed, said = _planned(9, 12), [], Lines()
@@ -300,6 +337,56 @@ def test_an_index_of_something_else_is_refused_with_words(make: Any, write_raste
     assert raster.with_name("text.zarr").read_text() == "x"
 
 
+VRT = """<VRTDataset rasterXSize="200" rasterYSize="150"><SRS>EPSG:25832</SRS>
+<GeoTransform>500000, 0.5, 0, 5600000, 0, -0.5</GeoTransform>{}</VRTDataset>"""
+BAND = """<VRTRasterBand dataType="Byte" band="{0}"><ColorInterp>{1}</ColorInterp><SimpleSource>
+<SourceFilename relativeToVRT="1">{2}</SourceFilename><SourceBand>{0}</SourceBand></SimpleSource></VRTRasterBand>"""
+
+
+def _vrt(path: Path, source: str) -> Path:
+    path.write_text(VRT.format("".join(BAND.format(n, c, source) for n, c in enumerate(("Red", "Green", "Blue"), 1))))
+    return path
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_source_that_changed_makes_another_raster_of_a_vrt(
+    make: Any, write_raster: Any, picture: Any, tmp_path: Path, nested: bool
+) -> None:
+    write_raster(picture, "source.tif")
+    raster = _vrt(tmp_path / "inner.vrt", "source.tif")
+    raster = _vrt(tmp_path / "outer.vrt", "inner.vrt") if nested else raster
+    make(raster, allow_vrt=True)
+    (tmp_path / "source.tif.aux.xml").write_text("<PAMDataset/>")  # as QGIS does
+    assert not make(raster, allow_vrt=True).missing()
+    own = write_raster(picture[:, ::-1].copy(), "source.tif")
+    os.utime(own, ns=(1, 1))  # older, and as long
+    with pytest.raises(RasterError, match=r"differs in the files that the raster is read from; give another name"):
+        make(raster, allow_vrt=True)
+
+
+def test_archives_are_told_apart_by_name_and_place(make: Any, write_raster: Any, picture: Any, tmp_path: Path) -> None:
+    for name, east in (("a", 500_000), ("b", 500_000), ("c", 510_000)):
+        raster = write_raster(picture, transform=from_origin(east, 5_600_000, 0.5, 0.5))
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.write(raster, "scene.tif")
+    names = [f"/vsizip/{tmp_path}/{name}.zip/scene.tif" for name in "abc"]
+    make(names[0], allow_vrt=True)
+    make(names[0], allow_vrt=True)
+    for name, words in ((names[1], "the raster;"), (names[2], "the raster, the place of the raster;")):
+        with pytest.raises(RasterError, match=f"is an index that differs in {words}"):
+            make(name, allow_vrt=True)
+
+
+def test_a_raster_that_lies_elsewhere_is_another(make: Any, write_raster: Any, picture: Any) -> None:
+    raster = write_raster(picture)
+    state = raster.stat()
+    make(raster)
+    moved = write_raster(picture, transform=from_origin(500_001, 5_600_000, 0.5, 0.5))
+    os.utime(moved, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(RasterError, match="differs in the place of the raster;"):
+        make(moved)
+
+
 def test_an_index_that_nobody_named_gives_way_to_another(tmp_path: Path) -> None:
     planned, path, said = _planned(9, 12), tmp_path / "scene.zarr", Lines()
     indexing.fill_index(find_index(path, planned, given=False), planned, _drawing([], 0))
@@ -340,7 +427,9 @@ def test_maps_by_other_models_need_no_network(
         first = map_raster(loaded[0], models[0], raster, tmp_path / "first.gpkg")
         assert counted
         counted.clear()
-        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0)
+        said = Lines()
+        second = map_raster(loaded[1], models[1], raster, tmp_path / "second.gpkg", cells=2, unknown=0, progress=said)
+        assert said.lines == [f"the index of this raster is {tmp_path / 'scene.zarr'}"]
         assert not counted
         models[1].rename(tmp_path / "moved.mgcap")
         shutil.rmtree(tmp_path / "scene.zarr")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyogrio
 import pytest
@@ -164,20 +165,21 @@ def test_a_million_cells_and_more_are_searched_by_faiss(
     assert len(built) == 4
 
 
-@pytest.mark.parametrize(("known", "approximately"), [(40, False), (1400, True)])
-def test_cells_without_data_do_not_make_an_index_large(
-    drawn: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, known: int, approximately: bool
+@pytest.mark.parametrize(("known", "made"), [(0, False), (40, False), (60, True)])
+def test_a_large_index_with_little_data_is_searched_too(
+    drawn: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, known: int, made: bool
 ) -> None:
-    monkeypatch.setattr(nearest, "EXACT_CELLS", 1000)
-    monkeypatch.setattr(nearest, "LARGE_INDEX", 1000)
-    vectors, valid = rng.normal(size=(60, 60, 8)), np.zeros((60, 60), np.uint8)
-    valid.flat[rng.choice(3600, known, replace=False)] = 255
+    monkeypatch.setattr(nearest, "EXACT_CELLS", 50)
+    monkeypatch.setattr(nearest, "LARGE_INDEX", 50)
+    vectors, valid = rng.normal(size=(70, 70, 8)), np.zeros((70, 70), np.uint8)
+    valid.flat[:known] = 255
     index = drawn(vectors, valid=valid, block=30)
-    row, column = np.argwhere(valid)[17]
-    query = torch.from_numpy(vectors[row, column][None].astype(np.float32))
-    (best,) = Gallery.open([index]).best(query, 1)
-    assert (best.row, best.column) == (row, column)
-    assert Path(f"{index.name}.faiss").exists() == approximately
+    found = Gallery.open([index]).best(torch.from_numpy(vectors[:1, 33].astype(np.float32)), 3, thin=False)
+    assert [(hit.row, hit.column) for hit in found[:1]] == [(0, 33)][: bool(known)]
+    assert Path(f"{index.name}.faiss").is_file() == made
+    (Path(index.name) / "valid" / "c" / "0" / "1").write_bytes(b"x")
+    with pytest.raises(RasterError, match="is damaged; make it again"):
+        Gallery.open([index]).best(torch.zeros(1, 8), 3)
 
 
 def _plain(side: int) -> tuple[Any, Any]:
@@ -400,6 +402,9 @@ def test_blocks_that_are_missing_are_said(drawn: Any, rng: np.random.Generator) 
     hits = search([index], at=(5, -5), top=100, thin=False, progress=Listening()).hits
     assert len(hits) == 81 - 4
     assert "lacks 1 of 4 blocks" in told[0]
+    fsspec.filesystem("memory").put(index.name, str(index.name), recursive=True)
+    search([f"memory://{index.name}"], at=(5, -5), progress=Listening())
+    assert told[1] == f"memory://{index.name} lacks 1 of 4 blocks, which are not searched"
 
 
 def test_a_deep_image_is_read_as_its_raster_was(

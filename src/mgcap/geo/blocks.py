@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Rows of a raster that are read together.
 STRIP = 1024
+#: What pixels without data are seen as: their neighbours would differ from block to block.
+MISSING = 0.5
 
 
 class IndexPlan(Plan):
@@ -225,6 +227,7 @@ def _square(
         if x1 > x0 and y1 > y0:
             shape = y1 - y0, x1 - x0
             seen, known = read_window(dataset, plan.look, left, top, right - left, below - top, shape)
+            seen[~known] = MISSING
             pixels[:, y0:y1, x0:x1], valid[y0:y1, x0:x1] = np.moveaxis(seen, -1, 0), known
     (left, *_, right), (top, *_, below) = places
     inside = pixels[:, top:below, left:right]

@@ -76,13 +76,18 @@ def classify_index(
         angles[place] = np.where(known, of_rotation[cells.rotations.clip(max=len(of_rotation) - 1)], np.nan)
     times = index.plan.cells_in_tile // plan.cells_in_tile
     if times > 1:
-        probabilities, angles, distance = _merged(probabilities, angles, distance, times)
+        probabilities, angles, distance = _merged(probabilities, angles, distance, times, plan.min_valid)
     far_away, limits = None if sample is None else distance, limits or NOTHING
     return ClassMap(probabilities, classes_of(probabilities, sieve, limits, far_away), angles, far_away, limits)
 
 
-def _merged(probabilities: Array, angles: Array, distance: Array, times: int) -> tuple[Array, Array, Array]:
-    """The mean probabilities and distances of squares of cells, and the angle of the cell that is most confident."""
+def _merged(
+    probabilities: Array, angles: Array, distance: Array, times: int, min_valid: float
+) -> tuple[Array, Array, Array]:
+    """The mean probabilities and distances of squares of cells, and the angle of the cell that is most confident.
+
+    Of those squares of which ``min_valid`` of the cells have data.
+    """
     rows, columns, count = probabilities.shape
     border = ((0, -rows % times), (0, -columns % times))
     padded = np.pad(probabilities, (*border, (0, 0)), constant_values=np.nan)
@@ -92,7 +97,7 @@ def _merged(probabilities: Array, angles: Array, distance: Array, times: int) ->
     there = np.outer(*(np.add.reduceat(np.ones(n), range(0, n, times)) for n in (rows, columns)))  # of the raster
     with np.errstate(invalid="ignore"):
         mean = np.nansum(squares, 2) / known.sum(-1, keepdims=True)
-    mean[known.sum(-1) < there / 2] = np.nan
+    mean[known.sum(-1) / there < min_valid] = np.nan
     surest = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
     own, far = (
         np.pad(values, border, constant_values=np.nan)

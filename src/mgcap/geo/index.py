@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 
 #: Raised when stores come out otherwise.
-FORMAT = 1
+FORMAT = 2
 _KEY = "mgcap_index"
 #: Types of the arrays, and what they say where nothing was written.
 _ARRAYS = {"vectors": ("float16", float("nan")), "rotations": ("uint16", 0xFFFF), "valid": ("uint8", 0)}
 _CODECS = ("bytes", "crc32c")
 #: The most cells, numbers of a vector and bytes of a block that an index may say it has.
-MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 31
+MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 28
 #: In what an index may differ from what is wanted, in words; by the fields of its plan.
 _WORDS = {
     "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
-    "shape": "the resolution of tiles", "black": "`scale`", "white": "`scale`", "min_valid": "`min_valid`",
+    "sources": "the files that the raster is read from", "shape": "the resolution of tiles", "black": "`scale`",
+    "white": "`scale`", "min_valid": "`min_valid`",
 }  # fmt: skip
 
 
@@ -65,6 +66,13 @@ class About(BaseModel):
     crs: str
     transform: tuple[float, float, float, float, float, float]
 
+    @property
+    def of_pixels(self) -> tuple[float, float, float, float, float, float]:
+        """From pixels to coordinates."""
+        a, b, c, d, e, f = self.transform
+        width, height = self.plan.cell
+        return a / width, b / height, c, d / width, e / height, f
+
 
 @dataclass(frozen=True)
 class Index:
@@ -86,9 +94,14 @@ class Index:
         return self.about.plan
 
     def differences(self, about: About) -> list[str]:
-        """In what it differs from what is wanted, but for finer cells, the place of the raster and of the model."""
+        """In what it differs from what is wanted, but for finer cells, and the paths of raster and model."""
         own, wanted = self.plan, about.plan
         found = [word for name, word in _WORDS.items() if getattr(own, name) != getattr(wanted, name)]
+        if own.changed == (0, 0) and own.raster != wanted.raster:  # its name is all that is known of it
+            found.append("the raster")
+        places = zip(self.about.of_pixels, about.of_pixels, strict=True)
+        if self.about.crs != about.crs or not all(math.isclose(a, b, rel_tol=1e-12) for a, b in places):
+            found.append("the place of the raster")
         if own.dense and not wanted.dense:  # tiles that were looked at one by one do for either
             found.append("`exact`")
         if own.engine != wanted.engine and self.missing():
@@ -129,8 +142,23 @@ class Index:
             if known.any() and (_unset(cells) or cells.rotations[known].max() >= len(self.about.angles)):
                 raise ValueError("one of its files is missing")
         except Exception as error:  # a damaged chunk fails in too many ways to name
-            raise RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index") from error
+            raise self._damaged() from error
         return cells
+
+    def count(self) -> int:
+        """How many cells have data.
+
+        Raises:
+            RasterError: If it is damaged.
+        """
+        places = map(self.plan.cells, range(self.plan.chunks))
+        try:
+            return sum(int(np.count_nonzero(self._array("valid")[place])) for place in places)
+        except Exception as error:  # as for what is read
+            raise self._damaged() from error
+
+    def _damaged(self) -> RasterError:
+        return RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index")
 
     def _array(self, name: str) -> Any:
         return self.group[name]
@@ -219,13 +247,15 @@ def _check(group: zarr.Group, about: About) -> None:
         raise ValueError(f"it has format {about.format}, not {FORMAT}")
     if grid.rows * grid.columns > MAX_CELLS:
         raise ValueError("it says that it has too many cells")
-    for name, (dtype, _) in _ARRAYS.items():
+    for name, (dtype, nothing) in _ARRAYS.items():
         array: Any = group[name]
         shape, chunks = (grid.rows, grid.columns), (min(block, grid.rows), min(block, grid.columns))
         if name == "vectors" and len(array.shape) == 3 and array.shape[2] <= MAX_LENGTH:
             shape, chunks = (*shape, array.shape[2]), (*chunks, array.shape[2])  # type: ignore[assignment]
         codecs = tuple(codec["name"] for codec in array.metadata.to_dict()["codecs"])
         if (array.shape, array.chunks, str(array.dtype), codecs) != (shape, chunks, dtype, _CODECS):
+            raise ValueError(f"its {name} are not as they should be")
+        if not np.array_equal(array.fill_value, nothing, equal_nan=True):  # files that are not there would be data
             raise ValueError(f"its {name} are not as they should be")
         if math.prod(chunks) * array.dtype.itemsize > MAX_BLOCK:
             raise ValueError("it says that it has too large blocks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.earth import pixel_metres
-from mgcap.geo.index import FORMAT, About, Index, create_index, is_address, open_index
+from mgcap.geo.index import FORMAT, MAX_BLOCK, About, Index, create_index, is_address, open_index
 from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
 from mgcap.geo.raster import guessed_bands
@@ -71,6 +72,7 @@ def plan_work(
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
     most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    most = min(most, math.isqrt(MAX_BLOCK // (2 * length)))
     block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
     made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
@@ -124,7 +126,7 @@ def index_raster(
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen)
-    index = find_index(out, planned, given=True)
+    index = find_index(out, planned, given=True, progress=progress)
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index
 
@@ -143,12 +145,15 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
     """
     about, length = planned.about, planned.length
     assert about is not None
-    if not is_address(path) and not os.path.lexists(path):
-        return create_index(Path(path), about, length)
+    there = is_address(path) or os.path.lexists(path)
+    if not there and re.match(r"\w{2,}:/", str(path)):  # an address that was a Path has lost a slash
+        raise RasterError(f"{path} is no place on this machine; the address of an index that is whole is given as text")
     try:
-        found = open_index(path)
+        found = open_index(path) if there else create_index(Path(path), about, length)  # or another process was faster
         changed = found.differences(about)
         if not changed:
+            if found.plan.engine != about.plan.engine:
+                progress.say(f"{path} was computed by the engine {found.plan.engine}, not {about.plan.engine}")
             return found
         problem = f"{path} is an index that differs in {', '.join(changed)}"
     except RasterError as error:
@@ -160,7 +165,7 @@ def find_index(path: str | Path, planned: Planned, given: bool, progress: Progre
     kind = hashlib.sha256(about.model_dump_json().encode()).hexdigest()[:8]
     other = Path(path).with_name(f"{Path(path).stem}.{kind}{Path(path).suffix}")
     progress.say(f"{problem}; this one is {other.name}")
-    return find_index(other, planned, given=True)
+    return find_index(other, planned, given=True, progress=progress)
 
 
 def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progress = silent) -> None:

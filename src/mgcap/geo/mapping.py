@@ -105,6 +105,7 @@ def map_raster(
     else:
         own = out.with_name(f"{Path(raster).stem}.zarr")
         index = find_index(chosen.index or own, planned, chosen.index is not None, progress)
+        progress.say(f"the index of this raster is {index.name}")
         fill_index(index, planned, workers, progress)
         plan = at_hand(coarser(index, chosen.cells), planned)
         found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)

@@ -6,12 +6,11 @@ before they are compared, as cosines of centred vectors find worse (docs/search.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -157,11 +156,11 @@ class Gallery:
         if self.cells <= EXACT_CELLS or self.length > LONGEST:
             return None
         if number not in self._made:
-            size = cells_with_data(index)
+            count = index.count()
             self._made[number] = (
-                None
-                if size < LARGE_INDEX
-                else approximate_index(index.name, lambda: self._units(number), size, self.progress)
+                approximate_index(index.name, lambda: self._units(number), count, self.progress)
+                if count >= LARGE_INDEX
+                else None
             )
         return self._made[number]
 
@@ -249,20 +248,9 @@ def _apart(index: Index, rows: Array, columns: Array, count: int) -> list[int]:
     return kept
 
 
-def cells_with_data(index: Index) -> int:
-    """How many cells of an index have data."""
-    valid: Any = index.group["valid"]
-    try:
-        return sum(int(np.count_nonzero(valid[index.plan.cells(chunk)])) for chunk in range(index.plan.chunks))
-    except Exception as error:  # as for Index.read
-        raise RasterError(f"a part of the index {index.name} is damaged; make it again with mgcap index") from error
-
-
 def missing_blocks(index: Index) -> int:
-    """How many blocks of an index on this machine were not written yet."""
-    if "://" in index.name:
-        return 0
-    block, grid = index.plan.block, index.plan.grid
-    high, wide = math.ceil(grid.rows / block), math.ceil(grid.columns / block)
-    parts = Path(index.name) / "valid" / "c"
-    return sum(not (parts / f"{row}/{column}").is_file() for row in range(high) for column in range(wide))
+    """How many blocks of an index were not written yet."""
+    try:
+        return index.plan.chunks - int(index.group["valid"].nchunks_initialized)  # type: ignore[union-attr]
+    except Exception:  # some stores cannot list what they have
+        return len(index.missing())

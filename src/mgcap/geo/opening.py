@@ -7,10 +7,11 @@ its own driver, and nothing beside them; a user who trusts a raster says so with
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -258,6 +259,29 @@ def file_state(raster: str | Path) -> tuple[int, int]:
         return 0, 0
     state = os.stat(raster)  # noqa: PTH116 (a name may be either)
     return state.st_mtime_ns, state.st_size
+
+
+def sources_state(dataset: Any) -> str:
+    """A fingerprint of names, dates and lengths of the other files that a raster is read from; empty if there are none.
+
+    Those that VRTs name count, and those that these name in turn. Not so the statistics that viewers write beside
+    a raster.
+    """
+    import rasterio
+
+    states: dict[str, tuple[int, int]] = {}
+
+    def look(files: Sequence[str]) -> None:
+        for name in files:
+            if name in states or name.endswith(".aux.xml"):
+                continue
+            states[name] = file_state(name) if is_virtual(name) or Path(name).is_file() else (0, 0)
+            if name.lower().endswith(".vrt"):
+                with rasterio.open(name, sharing=False) as inner:
+                    look(inner.files[1:])
+
+    look(dataset.files[1:])
+    return hashlib.sha256(repr(sorted(states.items())).encode()).hexdigest() if states else ""
 
 
 def ignored_place(dataset: Any, path: str | Path, allow_vrt: bool) -> str | None:

@@ -17,7 +17,7 @@ from mgcap.data.limits import MIN_SIDE
 from mgcap.errors import RasterError, check_parameters
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile, cells_in_tile
-from mgcap.geo.opening import file_state, is_virtual
+from mgcap.geo.opening import file_state, is_virtual, sources_state
 from mgcap.geo.raster import Look, choose_look
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Plan(BaseModel):
         engine: The engine that computes the backbone.
         chunk: Tiles that are computed, kept and sent together.
         allow_vrt: Whether the raster may read other files, see :func:`mgcap.geo.opening.open_raster`.
+        sources: Fingerprint of these, see :func:`mgcap.geo.opening.sources_state`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -71,6 +72,7 @@ class Plan(BaseModel):
     engine: str
     chunk: int
     allow_vrt: bool = False
+    sources: str = ""
 
     @property
     def grid(self) -> Grid:
@@ -213,6 +215,7 @@ def make_plan(
         engine=model.engine,
         chunk=options.chunk,
         allow_vrt=options.allow_vrt,
+        sources=sources_state(dataset),
     )
 
 

@@ -28,9 +28,7 @@ def transform_of(index: Index) -> Any:
     """From pixels of the raster of an index to coordinates."""
     from rasterio.transform import Affine
 
-    width, height = index.plan.cell
-    a, b, c, d, e, f = index.about.transform
-    return Affine(a / width, b / height, c, d / width, e / height, f)
+    return Affine(*index.about.of_pixels)
 
 
 def coordinates_of(index: Index, rows: Array, columns: Array) -> Array:

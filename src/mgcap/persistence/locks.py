@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,10 @@ def claimed(path: Path) -> Iterator[bool]:
         return
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:
-        yield True
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        yield True  # a folder where nothing can be written
         return
     try:
         try:
