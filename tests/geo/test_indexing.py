@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,23 @@ def test_a_run_that_was_stopped_is_resumed(
     assert _bytes(done) == _bytes(whole)
     assert said.lines[0] == "resuming scene.zarr: 5 of 12 blocks are done"
     assert said.lines[1].startswith("scene.zarr: 62 cells, ") and "km² a minute" in said.lines[1]
+
+
+def test_the_rate_is_said_again_and_again(
+    make: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, now = Lines(), [0.0]
+
+    def clock() -> float:
+        now[0] += 10
+        return now[0]
+
+    monkeypatch.setattr(indexing, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    make(write_raster(picture), progress=said)
+    assert 3 <= len(said.lines) <= 5
+    cells = [int(line.split(": ")[1].split(" ")[0]) for line in said.lines]
+    assert cells == sorted(cells) and 0 < cells[0] < cells[-1] == 130
+    assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0083")  # of 64 m², and a little more on the ground
 
 
 KILLED = """

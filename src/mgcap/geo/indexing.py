@@ -41,6 +41,8 @@ _LIVE = ("raster", "model", "model_fingerprint", "allow_vrt")
 BLOCK = 8
 #: Seconds between looks at what other processes have done.
 WAIT = 0.2
+#: Seconds until the rate is said; then twice as many, and so on.
+SAID = 60.0
 #: A plan of tiles or of cells.
 _P = TypeVar("_P", bound=Plan)
 
@@ -183,17 +185,24 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
-    start, computed = time.monotonic(), 0
+    start, computed, due = time.monotonic(), 0, SAID
+
+    def say_rate() -> None:
+        if planned.metres is not None and computed:
+            minutes = (time.monotonic() - start) / 60
+            area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
+            rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
+            progress.say(f"{name}: {computed} cells, {rate}")
+
     with progress("Describing cells", sum(sizes)) as step:
         step(sum(sizes) - sum(sizes[chunk] for chunk in missing))
         for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
             computed += sizes[chunk]
-    minutes = (time.monotonic() - start) / 60
-    if planned.metres is not None and computed:
-        area = computed * math.prod(plan.cell) * math.prod(planned.metres) / 1e6
-        rate = f"{area:.3g} km² in {minutes:.1f} min, {area / minutes:.3g} km² a minute"
-        progress.say(f"{name}: {computed} cells, {rate}")
+            if time.monotonic() - start >= due:
+                say_rate()
+                due *= 2
+    say_rate()
 
 
 def _filled(
