@@ -55,7 +55,7 @@ def approximate_index(name: str, units: Units, count: int, progress: Progress) -
     Args:
         name: The index.
         units: Numbers of its cells, and their vectors of length one, in parts.
-        count: How many cells that is.
+        count: How many cells it has, of those with data.
         progress: Where to report.
     """
     if "://" in name:

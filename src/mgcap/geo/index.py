@@ -142,23 +142,8 @@ class Index:
             if known.any() and (_unset(cells) or cells.rotations[known].max() >= len(self.about.angles)):
                 raise ValueError("one of its files is missing")
         except Exception as error:  # a damaged chunk fails in too many ways to name
-            raise self._damaged() from error
+            raise RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index") from error
         return cells
-
-    def count(self) -> int:
-        """How many cells have data.
-
-        Raises:
-            RasterError: If it is damaged.
-        """
-        places = map(self.plan.cells, range(self.plan.chunks))
-        try:
-            return sum(int(np.count_nonzero(self._array("valid")[place])) for place in places)
-        except Exception as error:  # as for what is read
-            raise self._damaged() from error
-
-    def _damaged(self) -> RasterError:
-        return RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index")
 
     def _array(self, name: str) -> Any:
         return self.group[name]

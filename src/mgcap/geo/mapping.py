@@ -91,8 +91,7 @@ def map_raster(
     check_target(out)
     if not is_virtual(raster):
         check_outputs(out, Path(raster))
-    workers = workers or compute_here(classifier)
-    limits = _limits(classifier, unknown, progress)
+    workers, limits = workers or compute_here(classifier), _limits(classifier, unknown, progress)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
         planned = plan_work(classifier, model, dataset, raster, chosen, of_tiles=chosen.exact or chosen.overlap > 0)

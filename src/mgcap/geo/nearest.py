@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -156,11 +156,11 @@ class Gallery:
         if self.cells <= EXACT_CELLS or self.length > LONGEST:
             return None
         if number not in self._made:
-            count = index.count()
+            size = cells_with_data(index)
             self._made[number] = (
-                approximate_index(index.name, lambda: self._units(number), count, self.progress)
-                if count >= LARGE_INDEX
-                else None
+                None
+                if size < LARGE_INDEX
+                else approximate_index(index.name, lambda: self._units(number), size, self.progress)
             )
         return self._made[number]
 
@@ -246,6 +246,15 @@ def _apart(index: Index, rows: Array, columns: Array, count: int) -> list[int]:
         kept.append(int(free.argmax()))
         free &= (abs(x - x[kept[-1]]) >= width) | (abs(y - y[kept[-1]]) >= height)
     return kept
+
+
+def cells_with_data(index: Index) -> int:
+    """How many cells of an index have data."""
+    valid: Any = index.group["valid"]
+    try:
+        return sum(int(np.count_nonzero(valid[index.plan.cells(chunk)])) for chunk in range(index.plan.chunks))
+    except Exception as error:  # as for Index.read
+        raise RasterError(f"a part of the index {index.name} is damaged; make it again with mgcap index") from error
 
 
 def missing_blocks(index: Index) -> int:
