@@ -207,7 +207,7 @@ def _figure(shift: Shift, plan: Plan, classifier: SceneClassifier) -> Figure:
             row[0].set_title(f"unknown, {100 * cell.share:.1f} %", fontsize=9)
             for axes, (number, distance), name in zip(row[1:], cell.nearest, cell.classes, strict=False):
                 if pictures is not None:
-                    axes.imshow(pictures[number])
+                    axes.imshow(pictures[number], interpolation="bicubic")
                 axes.set_title(f"{name}\n{distance:.2f} away", fontsize=8)
     figure.suptitle("Typical unknown cells (left), and the training images nearest to them", fontsize=11)
     return figure

@@ -126,7 +126,7 @@ class TrainingSample:
 TENSORS = ("vectors", "mean", "targets", "distances", "sheet", "pictured")
 #: The side of a small picture before it is put onto the sheet; the sides there, of which the first is taken that fits
 #: into the bytes, as the last one always does.
-PICTURE, _SIDES, _SHEET_BYTES = 64, (64, 48, 40, 32, 24, 16, 12, 8), 350_000
+PICTURE, _SIDES, _SHEET_BYTES = 64, (64, 48, 40, 36, 32, 28, 24, 16, 12, 8), 350_000
 #: The most pixels along a side of the sheet.
 MAX_SHEET = 8192
 
@@ -211,7 +211,7 @@ def with_pictures(sample: TrainingSample, images: list[Array]) -> TrainingSample
             small = Image.fromarray(pixels).resize((side, side), Image.Resampling.BOX)
             sheet.paste(small, (column * side, row * side))
         buffer = io.BytesIO()
-        sheet.save(buffer, "WEBP", quality=50, method=4)
+        sheet.save(buffer, "WEBP", quality=30, method=6)
         if buffer.tell() <= _SHEET_BYTES:
             break
     content = torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
