@@ -12,7 +12,7 @@ from mgcap.persistence.shipped import DEFAULT_MODEL, find_model, model_card, shi
 def test_the_shipped_model_is_whole_and_says_what_it_is() -> None:
     path = find_model(DEFAULT_MODEL)
     assert path == shipped_models()["ucmerced"]
-    assert path.stat().st_size < 2_000_000
+    assert path.stat().st_size < 2_500_000  # the head and axes, and a sample of less than 1 MB
     found = bundle.read_bundle(path)
     assert len(found.classes) == 21
     assert found.imagery["resolution"] == 0.3
