@@ -34,6 +34,8 @@ def test_an_index_as_a_table(raster: Path, model: Path, tmp_path: Path) -> None:
     raster.unlink()  # an index is enough
     assert run("index", index, "--parquet").stdout.splitlines() == [str(table)]
     assert table.read_bytes() == first
+    table.unlink()
+    assert run("index", tmp_path / "a" / "*.zarr", "--parquet").stdout.splitlines() == [str(table)]
 
 
 def test_bad_input_gets_one_sentence(raster: Path, tmp_path: Path) -> None:
@@ -42,5 +44,8 @@ def test_bad_input_gets_one_sentence(raster: Path, tmp_path: Path) -> None:
     (index / "zarr.json").write_text("{}")
     assert "is an index already; --parquet writes it as a table" in sentence("index", index)
     assert "not an index" in sentence("index", index, "--parquet")
+    (tmp_path / "folder").mkdir()
+    assert f"only folders match {tmp_path}/f*, as {tmp_path}/folder" in sentence("index", f"{tmp_path}/f*", "--parquet")
+    assert f"nothing matches {tmp_path}/g*" in sentence("index", f"{tmp_path}/g*")
     assert "without --out and without rasters" in sentence("index", index, raster, "--parquet")
     assert "without --out and without rasters" in sentence("index", index, "--parquet", "--out", tmp_path / "b.zarr")

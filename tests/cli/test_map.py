@@ -55,10 +55,6 @@ def test_a_second_map_uses_the_index_of_the_first(raster: Path, model: Path, tmp
     second = run("map", raster, *options, "--out", tmp_path / "b.gpkg", "--cells", 2, "--unknown", 0)
     assert "Describing cells" in first.stderr and "Describing cells" not in second.stderr
     assert "16 cells with data" in second.stderr
-    kept = options[-1]
-    assert f"{kept} is an index; give the raster that it was made of, with --index" in sentence("map", kept)
-    assert "only folders match" in sentence("map", kept.with_name("*.zarr"))
-    assert "nothing matches" in sentence("map", kept.with_name("*.tif"))
     for way in (["--exact"], ["--overlap", 0.5]):
         assert "--index is for maps without --exact" in sentence("map", raster, *options, *way)
     other = tmp_path / "other.tif"
@@ -93,6 +89,13 @@ def test_bad_input_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) 
         return sentence("map", *arguments, "--model", model, "--out", tmp_path / "m.gpkg", "--engine", "torch")
 
     assert "there is no file" in told(tmp_path / "none.tif")
+    for folder in ("a.zarr", "b"):
+        (tmp_path / folder).mkdir()
+    assert f"only folders match {tmp_path}/*.zarr, as" in told(f"{tmp_path}/*.zarr")
+    (tmp_path / "a.zarr" / "zarr.json").write_text("{}")
+    for pattern in ("a.zarr", "*.zarr"):
+        assert f"a.zarr is an index; give its raster, with --index {tmp_path}/a.zarr" in told(tmp_path / pattern)
+    assert "there is no file" in told("~no such user/a.tif") and "x" in told("x" * 5000)
     assert "--bands takes numbers" in told(raster, "--bands", "a,b")
     assert "from 1 to 3" in told(raster, "--bands", "4,3,2")
     assert "error: --tile takes" in told(raster, "--tile", "3 miles")

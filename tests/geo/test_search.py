@@ -349,6 +349,23 @@ def test_contact_sheet(indexed: Any, write_raster: Any, picture: Any, tmp_path: 
     assert any("is not there" in text.get_text() for axes in contact_sheet(found).axes for text in axes.texts)
 
 
+def test_an_index_and_its_raster_are_moved_together(
+    classifier: SceneClassifier, model_file: Path, write_raster: Any, picture: Any, tmp_path: Path
+) -> None:
+    """The index knows the way to its raster, and nothing of the folders above."""
+    (tmp_path / "a" / "rasters").mkdir(parents=True)
+    write_raster(picture).rename(tmp_path / "a" / "rasters" / "scene.tif")
+    out = tmp_path / "a" / "indexes" / "scene.zarr"
+    made = index_raster(classifier, model_file, tmp_path / "a" / "rasters" / "scene.tif", out)
+    expected = cut_tile(made, 1, 1)
+    assert expected is not None and tmp_path.name not in (out / "zarr.json").read_text()
+    (tmp_path / "a").rename(tmp_path / "b")
+    moved = open_index(tmp_path / "b" / "indexes" / "scene.zarr")
+    assert np.array_equal(cut_tile(moved, 1, 1), expected)  # type: ignore[arg-type]
+    (tmp_path / "b" / "rasters" / "scene.tif").rename(tmp_path / "b" / "indexes" / "scene.tif")
+    assert np.array_equal(cut_tile(moved, 1, 1), expected)  # type: ignore[arg-type]
+
+
 def test_an_index_has_no_other_file_opened(
     indexed: Any, write_raster: Any, picture: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

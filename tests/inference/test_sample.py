@@ -169,6 +169,15 @@ def test_many_pictures_are_smaller(sample: TrainingSample, monkeypatch: pytest.M
     assert found.pictures().shape[1] in (48, 40, 32)  # type: ignore[union-attr]
 
 
+def test_the_most_pictures_fit_whatever_they_show(sample: TrainingSample, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = module.BYTES // LENGTH
+    monkeypatch.setattr(module, "_SHEET_BYTES", module._SHEET_BYTES * 400 // most)
+    noise = list(np.random.default_rng(4).integers(0, 256, (400, 64, 64, 3), dtype=np.uint8))
+    found = with_pictures(sample, noise)
+    assert found.sheet.nbytes <= module._SHEET_BYTES
+    assert int(found.pictured) == len(found.pictures()) == 400  # type: ignore[arg-type]
+
+
 def _file(width: int, height: int, form: str = "WEBP") -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (width, height)).save(buffer, form)

@@ -37,10 +37,11 @@ def index(
 
     Example: mgcap index scene.tif --out scene.zarr --parquet
     """
-    indexes = [Path(name).expanduser() for name in rasters if r.is_index(name)]
+    named = [r.indexes_of(name) for name in rasters]
+    indexes = [path for found in named for path in found]
     if indexes and not parquet:
         raise DataError(f"{indexes[0]} is an index already; --parquet writes it as a table")
-    if indexes and (out is not None or len(indexes) < len(rasters)):
+    if indexes and (out is not None or not all(named)):
         raise DataError("tables of indexes go beside them, without --out and without rasters")
     from mgcap.geo.index import open_index
     from mgcap.geo.index_table import write_index_table

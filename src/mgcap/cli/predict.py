@@ -41,15 +41,24 @@ def expand(patterns: list[str]) -> list[Path]:
             if not found:
                 raise DataError(f"there are no images in {path}")
             files += found
-        elif glob.has_magic(pattern) and not _is(path.exists):
-            matches = sorted(Path(m) for m in glob.glob(str(path), recursive=True))  # noqa: PTH207 (patterns may be absolute)
-            found = [match for match in matches if match.is_file()]
-            if not found:
-                raise DataError(f"{'only folders match' if matches else 'nothing matches'} {pattern}")
-            files += found
         else:
-            files.append(path)
+            matches = globbed(pattern)
+            found = [m for m in matches if m == path or _is(m.is_file)]
+            if not found:
+                raise DataError(f"only folders match {pattern}, as {matches[0]}")
+            files += found
     return files
+
+
+def globbed(pattern: str) -> list[Path]:
+    """What matches a glob, sorted; what is none is a path, whether it is there or not."""
+    path = _home(pattern)
+    if not glob.has_magic(pattern) or _is(path.exists):
+        return [path]
+    matches = sorted(Path(m) for m in glob.glob(str(path), recursive=True))  # noqa: PTH207 (patterns may be absolute)
+    if not matches:
+        raise DataError(f"nothing matches {pattern}")
+    return matches
 
 
 def _home(pattern: str) -> Path:

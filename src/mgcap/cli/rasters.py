@@ -14,7 +14,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable
-from mgcap.cli.predict import expand
+from mgcap.cli.predict import expand, globbed
 from mgcap.errors import DataError, RasterError
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -95,8 +95,8 @@ class RasterOptions:
 
         files: list[str | Path] = []
         for pattern in patterns:
-            if is_index(pattern):
-                raise DataError(f"{pattern} is an index; give the raster that it was made of, with --index {pattern}")
+            if indexes := indexes_of(pattern):
+                raise DataError(f"{indexes[0]} is an index; give its raster, with --index {indexes[0]} to map it")
             files += [pattern] if is_virtual(pattern) else expand([pattern])
         if self.allow_vrt:
             bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
@@ -131,7 +131,18 @@ def _bands(text: str | None) -> tuple[int, ...] | None:
 
 def is_index(path: str | Path) -> bool:
     """Whether a path is that of an index."""
-    return (Path(path).expanduser() / "zarr.json").is_file()
+    try:
+        return (Path(path).expanduser() / "zarr.json").is_file()
+    except (OSError, RuntimeError):  # a name that is too long, a closed folder, or no such user
+        return False
+
+
+def indexes_of(pattern: str) -> list[Path]:
+    """Indexes that are meant by a path or a glob, which then finds nothing else."""
+    from mgcap.geo.opening import is_virtual
+
+    found = [] if is_virtual(pattern) else globbed(pattern)
+    return found if all(map(is_index, found)) else []
 
 
 def targets(files: list[str | Path], out: Path | None, name: Callable[[str], str]) -> list[Path]:

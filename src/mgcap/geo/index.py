@@ -8,6 +8,7 @@ work. Only what looks like our own stores is read: other types of arrays and cod
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mgcap.errors import RasterError, missing
 from mgcap.geo.blocks import Cells, IndexPlan
+from mgcap.geo.opening import is_virtual
 from mgcap.persistence.header import one_line
 
 if TYPE_CHECKING:
@@ -162,6 +164,7 @@ def create_index(path: Path, about: About, length: int) -> Index:
     from zarr.codecs import BytesCodec, Crc32cCodec
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    about = _seen_from(about, path.parent)
     grid, block = about.plan.grid, about.plan.block
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         made = Path(folder) / "index"
@@ -184,6 +187,16 @@ def create_index(path: Path, about: About, length: int) -> Index:
             if not path.is_dir():
                 raise
     return open_index(path)
+
+
+def _seen_from(about: About, folder: Path) -> About:
+    """With the path of the raster from there: it says less of its owner's machine, and both can be moved together."""
+    raster = about.plan.raster
+    if is_virtual(raster):
+        return about
+    return about.model_copy(
+        update={"plan": about.plan.model_copy(update={"raster": os.path.relpath(raster, folder.resolve())})}
+    )
 
 
 def open_index(path: str | Path) -> Index:

@@ -125,7 +125,8 @@ def cut_tile(index: Index, row: int, column: int, side: int | None = None) -> Ar
         return None
     shape = plan.shape if side is None else (side, max(1, round(side * width / height)))
     (x,), (y,) = tile_middles(index, np.array([row]), np.array([column]))
-    for path in (Path(plan.raster), Path(index.name).parent / Path(plan.raster).name):
+    folder = Path(index.name).parent
+    for path in (folder / plan.raster, folder / Path(plan.raster).name):  # the first may be anywhere
         try:
             if not path.is_file() or path.stat().st_size != plan.changed[1]:
                 continue

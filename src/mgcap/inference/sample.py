@@ -124,8 +124,9 @@ class TrainingSample:
 
 #: The fields of a sample.
 TENSORS = ("vectors", "mean", "targets", "distances", "sheet", "pictured")
-#: The side of a small picture before it is put onto the sheet; the sides there, the first that fits into the bytes.
-PICTURE, _SIDES, _SHEET_BYTES = 64, (64, 48, 40, 32, 24), 350_000
+#: The side of a small picture before it is put onto the sheet; the sides there, of which the first is taken that fits
+#: into the bytes, as the last one always does.
+PICTURE, _SIDES, _SHEET_BYTES = 64, (64, 48, 40, 32, 24, 16, 12, 8), 350_000
 #: The most pixels along a side of the sheet.
 MAX_SHEET = 8192
 
