@@ -355,6 +355,23 @@ def test_an_index_of_something_else_is_refused_with_words(make: Any, write_raste
     assert raster.with_name("text.zarr").read_text() == "x"
 
 
+def test_an_index_is_no_reason_to_trust_a_raster(
+    make: Any, write_raster: Any, picture: Any, classifier: SceneClassifier, model_file: Path, tmp_path: Path
+) -> None:
+    raster, plans = write_raster(picture), []
+    index = make(raster, allow_vrt=True)
+    assert index.plan.allow_vrt
+    shutil.rmtree(Path(index.name) / "valid" / "c" / "0")
+
+    def work(plan: Plan, numbers: Iterable[int]) -> Any:
+        plans.append(plan)
+        return compute_here(classifier)(plan, numbers)
+
+    done = map_raster(classifier, model_file, raster, tmp_path / "map.gpkg", index=index.name, unknown=0, workers=work)
+    assert not done.plan.allow_vrt and not any(plan.allow_vrt for plan in plans) and plans
+    assert {(plan.raster, plan.model) for plan in plans} == {(str(raster), str(model_file))}
+
+
 VRT = """<VRTDataset rasterXSize="200" rasterYSize="150"><SRS>EPSG:25832</SRS>
 <GeoTransform>500000, 0.5, 0, 5600000, 0, -0.5</GeoTransform>{}</VRTDataset>"""
 BAND = """<VRTRasterBand dataType="Byte" band="{0}"><ColorInterp>{1}</ColorInterp><SimpleSource>
