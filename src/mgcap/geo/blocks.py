@@ -157,7 +157,8 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
             break
         side = math.ceil(layout.side / multiple) * multiple
     corner = (corner * steps).astype(int)
-    image, valid = _square(dataset, plan, corner, scale, side, steps)
+    blank = model.mean.cpu().flatten().numpy()  # the network sees zeros there
+    image, valid = _square(dataset, plan, corner, scale, side, steps, blank)
     shares = _Coverage(valid, corner, scale).shares
     of_tiles, of_cells = (shares(*own) for own in zip(*((a.tile_edges, a.cell_edges) for a in axes), strict=True))
     del valid, shares  # large blocks take memory
@@ -203,12 +204,13 @@ class _Coverage:
 
 
 def _square(
-    dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int, steps: Array
+    dataset: DatasetReader, plan: IndexPlan, low: Array, scale: Array, side: int, steps: Array, blank: Array
 ) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in strips, and kept in half precision: blocks are large. Strips end where pixels of raster and image do,
-    so that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
+    What is not has the colour ``blank``. It is read in strips, and kept in half precision: blocks are large. Strips end
+    where pixels of raster and image do, so that only what is left at the border of the raster is stretched to whole
+    pixels. All of this is the same for other blocks with the same place.
     """
     edges = []
     strips = side, max(1, STRIP // int(steps[1]))  # columns and rows, in steps
@@ -228,6 +230,7 @@ def _square(
             pixels[:, y0:y1, x0:x1], valid[y0:y1, x0:x1] = np.moveaxis(seen, -1, 0), known
     (left, *_, right), (top, *_, below) = places
     inside = pixels[:, top:below, left:right]
+    inside[:, ~valid[top:below, left:right]] = blank[:, None]
     border = ((top, side - below), (left, side - right))
     return (np.pad(inside, ((0, 0), *border), mode="edge") if np.any(border) else pixels), valid
 
