@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -227,3 +227,5 @@ def _filled(
     finally:
         for stack in claims.values():
             stack.close()
+        with suppress(OSError):  # others may still use it
+            locks.rmdir()
