@@ -38,6 +38,49 @@ def test_an_index_as_a_table(raster: Path, model: Path, tmp_path: Path) -> None:
     assert run("index", tmp_path / "a" / "*.zarr", "--parquet").stdout.splitlines() == [str(table)]
 
 
+def test_an_index_says_what_it_cost_and_is_not_made_twice(raster: Path, model: Path, tmp_path: Path) -> None:
+    options = ["--model", model, "--engine", "torch", "--out", tmp_path / "scene.zarr"]
+    first = run("index", raster, *options)
+    assert "scene.zarr: 64 cells, 0.0164 km² in" in first.stderr and "km² a minute" in first.stderr
+    assert "scene.tif: 4 x 16 cells, 64 of them with data" in first.stderr
+    second = run("index", raster, *options)
+    assert "Describing cells" not in second.stderr and "km²" not in second.stderr
+    assert second.stdout == first.stdout == f"{tmp_path / 'scene.zarr'}\n"
+    other = raster.with_name("other.tif")
+    other.write_bytes(raster.read_bytes())
+    folder = ["--model", model, "--engine", "torch", "--out", tmp_path / "both"]
+    assert len(run("index", raster, other, *folder, "--cells", 2).stdout.splitlines()) == 2
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["other.zarr", "scene.zarr"]
+    told = sentence("index", raster, *options, "--cells", 3)
+    assert "scene.zarr is an index that differs in --cells; give another name, or remove it" in told
+
+
+def test_bad_rasters_get_one_sentence(raster: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.zarr"
+
+    def told(*arguments: object, place: Path = out) -> str:
+        return sentence("index", *arguments, "--model", model, "--engine", "torch", "--out", place)
+
+    for name, content, words in (
+        ("text.tif", b"hello", "is not a GeoTIFF, JPEG 2000, PNG, JPEG or WebP file"),
+        ("empty.tif", b"", "empty.tif is empty"),
+        ("head.tif", raster.read_bytes()[:200], "head.tif cannot be read"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert words in told(tmp_path / name)
+    assert "there is no file" in told(tmp_path / "none.tif")
+    assert not out.exists()
+    short = tmp_path / "short.tif"
+    short.write_bytes(raster.read_bytes()[:-20_000])
+    assert "short.tif cannot be read" in told(short)
+    assert "text.tif is not an index" in told(raster, place=tmp_path / "text.tif")
+    assert "--out takes a place on this machine, not s3:/maps/a.zarr" in told(raster, place=Path("s3://maps/a.zarr"))
+    assert "too few for --cells 16" in told(raster, "--cells", 16, "--tile", "8px")
+    assert "--tile takes metres or pixels" in told(raster, "--tile", "0m")
+    for cells in (0, 1000):
+        assert "--cells" in run("index", raster, "--cells", cells, code=2).stderr
+
+
 def test_bad_input_gets_one_sentence(raster: Path, tmp_path: Path) -> None:
     index = tmp_path / "scene.zarr"
     index.mkdir()

@@ -60,7 +60,7 @@ def make(classifier: SceneClassifier, model_file: Path, tmp_path: Path) -> Any:
 
 def _bytes(index: Index | Path) -> dict[str, bytes]:
     root = Path(index.name if isinstance(index, Index) else index)
-    files = (path for path in root.rglob("*") if path.is_file() and ".locks" not in path.parts)
+    files = (path for path in root.rglob("*") if path.is_file())
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
 
 

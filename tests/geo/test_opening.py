@@ -256,3 +256,14 @@ def test_words_of_a_jpeg_2000_are_looked_at(tmp_path: Path) -> None:
         path.write_bytes(content[:place] + box + content[place:])
         with pytest.raises(RasterError, match=r"names a grid file|header is damaged"), open_raster(path):
             pass
+
+
+def test_gdal_keeps_a_bounded_part_of_a_raster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own default is a share of the machine's memory; who sets it otherwise is heeded."""
+    raster = _write(tmp_path / "scene.tif", OWN)
+    for trusted in (False, True):
+        with open_raster(raster, allow_vrt=trusted):
+            assert rasterio.env.getenv()["GDAL_CACHEMAX"] == 256 << 20
+    monkeypatch.setenv("GDAL_CACHEMAX", "64")
+    with open_raster(raster):
+        assert "GDAL_CACHEMAX" not in rasterio.env.getenv()

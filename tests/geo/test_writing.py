@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import rasterio
 from PIL import Image
+from pyogrio.errors import FeatureError
 from rasterio.transform import Affine
 
 from mgcap.classifier import SceneClassifier
@@ -20,7 +23,7 @@ from mgcap.geo.grid import Grid
 from mgcap.geo.mapping import Mapped, map_raster
 from mgcap.geo.pictures import write_class_raster
 from mgcap.geo.votes import ClassMap
-from mgcap.geo.writing import check_outputs
+from mgcap.geo.writing import FULL, check_outputs, writing
 from tests.geo.maps import PLACE
 
 
@@ -150,3 +153,22 @@ def test_geojson_has_no_probability_of_what_is_unknown(
     rows = [feature["properties"] for feature in json.loads(out.read_text())["features"]]
     unknown = [row for row in rows if row["class"] == "unknown"]
     assert unknown and all(row["probability"] is None and row["distance"] > 0 for row in unknown)
+
+
+@pytest.mark.parametrize("error", [FeatureError("no such table"), sqlite3.OperationalError("x"), RasterError("x")])
+def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(FULL, FULL, FULL - 1))
+    with pytest.raises(OSError, match="No space left") as caught, writing(tmp_path / "map.gpkg"):
+        raise error
+    assert caught.value.errno == errno.ENOSPC and caught.value.__cause__ is error
+
+
+def test_other_errors_are_one_sentence_or_as_they_were(tmp_path: Path) -> None:
+    said = r"map\.gpkg and the files beside it cannot be written: no such table$"
+    with pytest.raises(RasterError, match=said), writing(tmp_path / "map.gpkg"):
+        raise FeatureError("no such\n table")
+    own: list[Any] = [RasterError("of our own"), KeyError("x"), PermissionError(13, "x", "y"), KeyboardInterrupt()]
+    for error in own:
+        with pytest.raises(type(error)) as caught, writing(tmp_path / "map.gpkg"):
+            raise error
+        assert caught.value is error

@@ -125,7 +125,7 @@ def _map_real_scene(out: Path, engine: str) -> Mapped | None:
     grid = mapped.plan.grid
     data.print(
         f"\nmap of a real scene, {grid.width} x {grid.height} pixels of Kitsap County at 0.3 m: "
-        f"{len(grid)} cells in {time.monotonic() - start:.0f} s"
+        f"{grid.rows * grid.columns} cells in {time.monotonic() - start:.0f} s"
     )
     largest = mapped.areas.argsort()[::-1][:5]
     show_table(("class", "hectares"), [(mapped.names[k], f"{mapped.areas[k] / 10_000:.1f}") for k in largest])

@@ -209,8 +209,9 @@ def _square(
 ) -> tuple[Array, Array]:
     """A square from a corner: pixels ``[3, side, side]``, repeated beyond the raster, and which are valid.
 
-    It is read in strips, and kept in half precision: blocks are large. Strips end where pixels of raster and image do,
-    so that only what is left at the border of the raster, the same for all blocks, is stretched to whole pixels.
+    What is not is ``MISSING``. It is read in strips, and kept in half precision: blocks are large. Strips end where
+    pixels of raster and image do, so that only what is left at the border of the raster, the same for all blocks, is
+    stretched to whole pixels.
     """
     edges = []
     strips = side, max(1, STRIP // int(steps[1]))  # columns and rows, in steps

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -241,3 +241,5 @@ def _filled(
     finally:
         for stack in claims.values():
             stack.close()
+        with suppress(OSError):  # others may still use it
+            locks.rmdir()

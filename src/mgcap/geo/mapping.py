@@ -24,7 +24,7 @@ from mgcap.geo.shift import Shift, find_shift, write_shift
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import ClassMap, count_cells
 from mgcap.geo.work import Workers, compute_here
-from mgcap.geo.writing import check_outputs, remove_old, write_map
+from mgcap.geo.writing import check_outputs, remove_old, write_map, writing
 from mgcap.inference.unknown import ALPHA, NOTHING, UNKNOWN, Limits
 from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_json
@@ -113,7 +113,7 @@ def map_raster(
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
     if limits != NOTHING:
         classes = (*classes, UNKNOWN)
-    with progress("Writing the map", None):
+    with progress("Writing the map", None), writing(out):
         areas, files = write_map(out, plan, found, place, classes, dissolve=chosen.dissolve)
         shift = None if limits == NOTHING else find_shift(classifier, found, plan, place, index)
         if shift is not None and shift.typical:

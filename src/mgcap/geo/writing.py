@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mgcap.errors import RasterError
@@ -18,6 +22,7 @@ from mgcap.geo.pictures import (
 from mgcap.geo.plan import Plan
 from mgcap.geo.polygons import write_polygons
 from mgcap.geo.votes import ClassMap
+from mgcap.persistence.header import one_line
 from mgcap.typing import Array
 
 #: What a map may have besides: styles of dissolved polygons, distances, and what unknown cells are like.
@@ -42,6 +47,27 @@ def remove_old(out: Path, files: Sequence[Path]) -> None:
     for kind in (*OPTIONAL, *dissolved):
         if (file := out.with_suffix(kind)) not in files:
             file.unlink(missing_ok=True)
+
+
+#: A disk with fewer bytes is full.
+FULL = 1 << 20
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Turn what is said of files that cannot be written into one sentence."""
+    from pyogrio.errors import DataLayerError, DataSourceError, FeatureError
+    from rasterio._err import CPLE_BaseError
+    from rasterio.errors import RasterioError
+
+    try:
+        yield
+    except Exception as error:  # GDAL and SQLite have many words for a full disk
+        if shutil.disk_usage(out.parent).free < FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(out)) from error
+        if isinstance(error, DataLayerError | DataSourceError | FeatureError | RasterioError | CPLE_BaseError):
+            raise RasterError(f"{out} and the files beside it cannot be written: {one_line(error)}") from error
+        raise
 
 
 def write_map(
