@@ -185,15 +185,6 @@ def test_what_is_missing_looks_alike_in_every_block(patches: Any, deep: Any, wri
         assert (labels[0] == labels[1]).mean() >= 0.99
 
 
-def test_holes_look_alike_in_every_block(patches: Any, write_raster: Any, scene: Any) -> None:
-    values = np.maximum(np.tile(scene, (1, 2, 2)), 1)
-    values[:, 20:60, 30:70], values[:, 200:, 90:101] = 0, 0
-    raster = write_raster(values, nodata=0)
-    one, other = (_cells(patches, _plan(patches, raster, most)) for most in (80, 3))
-    assert (one.valid == other.valid).all() and 0 < (one.valid == 0).sum() < 30
-    assert _alike(one.vectors[one.valid > 0], other.vectors[one.valid > 0]).min() > 0.9999
-
-
 @pytest.mark.parametrize("strip", [1024, 40, 1])
 @pytest.mark.parametrize("shape", [64, 32, 96])
 def test_squares_are_the_raster_and_its_border_beyond(
@@ -206,7 +197,7 @@ def test_squares_are_the_raster_and_its_border_beyond(
     step = 64 // np.gcd(64, shape)
     low, side = np.array([-2 * step, 60]), 3 * shape
     with rasterio.open(raster) as dataset:
-        pixels, valid = blocks._square(dataset, plan, low, scale, side, np.array([step, step]), np.zeros(3))
+        pixels, valid = blocks._square(dataset, plan, low, scale, side, np.array([step, step]))
         height, width = (round(size * shape / 64) for size in dataset.shape)
         method = Resampling.average if shape < 64 else Resampling.bilinear
         whole = dataset.read(out_shape=(3, height, width), resampling=method) / np.float32(255)
