@@ -133,7 +133,7 @@ def test_guessed_bands_are_told_in_the_words_of_the_page(
     expect(page.locator(".note")).to_have_count(0)
     page.fill("#scale", "dark")
     page.click("#go")
-    expect(page.locator("#status")).to_have_text("Scale takes auto, percentiles or BLACK,WHITE, not 'dark'")
+    expect(page.locator("#status")).to_have_text("scale takes auto, percentiles or BLACK,WHITE, not 'dark'")
     assert [text for text in complaints if "400" not in text] == []
 
 
