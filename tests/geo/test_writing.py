@@ -22,9 +22,9 @@ def test_a_full_disk_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_errors_are_one_sentence_or_as_they_were(tmp_path: Path) -> None:
-    with pytest.raises(RasterError, match=r"map\.gpkg and the files beside it cannot be written: no such table$"):
-        with writing(tmp_path / "map.gpkg"):
-            raise FeatureError("no such\n table")
+    words = r"map\.gpkg and the files beside it cannot be written: no such table$"
+    with pytest.raises(RasterError, match=words), writing(tmp_path / "map.gpkg"):
+        raise FeatureError("no such\n table")
     own: list[Any] = [RasterError("of our own"), KeyError("x"), PermissionError(13, "x", "y"), KeyboardInterrupt()]
     for error in own:
         with pytest.raises(type(error)) as caught, writing(tmp_path / "map.gpkg"):
