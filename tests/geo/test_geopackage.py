@@ -11,9 +11,12 @@ import numpy as np
 import pyogrio
 import pytest
 import rasterio
+import shapely
 from rasterio.transform import Affine
 
+from mgcap.errors import RasterError
 from mgcap.geo.cells import Place
+from mgcap.geo.geopackage import Layer, check_replaced, write_geopackage
 from mgcap.geo.grid import Grid
 from mgcap.geo.polygons import write_polygons
 from mgcap.geo.votes import ClassMap
@@ -96,3 +99,26 @@ def test_styles_have_a_rule_for_each_class(package: Path, layer: str, beside: st
 def test_the_styles_of_the_layers_differ(package: Path) -> None:
     styles: Any = _styles(package)
     assert styles["scenes"][0] != styles["classes"][0]
+
+
+def test_only_files_of_the_same_kind_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "points.gpkg"
+    check_replaced(path, "points", "class")  # there is none
+    day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    def write(name: str, labels: list[str | None]) -> None:
+        table = shapely.points([[1.0, 2.0], [3.0, 4.0]]), {"class": np.array(labels, object)}
+        write_geopackage(path, [Layer(name, [table], kind="Point")], None, day)
+
+    write("points", [None, ""])
+    check_replaced(path, "points", "class")
+    with pytest.raises(RasterError, match=r"points\.gpkg is there already, and is something else; give `out` another"):
+        check_replaced(path, "hits")
+    write("points", [None, "forest"])
+    check_replaced(path, "points")
+    with pytest.raises(RasterError, match="the field class is filled in at 1 places; give `out` another name"):
+        check_replaced(path, "points", "class")
+    path.write_text("notes")
+    with pytest.raises(RasterError, match="is something else"):
+        check_replaced(path, "points")
+    assert path.read_text() == "notes"

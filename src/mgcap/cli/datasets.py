@@ -167,9 +167,12 @@ def sample(
     except ImportError as error:
         raise DataError("maps need rasterio, pyogrio and more: pip install 'mgcap[geo]'") from error
     from mgcap.geo.cellmap import read_cells
-    from mgcap.geo.sampling import draw_points, write_points
+    from mgcap.geo.geopackage import check_replaced
+    from mgcap.geo.sampling import LAYER, draw_points, write_points
 
-    target, cells = check_writable(out), read_cells(mapped)
+    target = check_writable(out)
+    check_replaced(target, LAYER, "class")
+    cells = read_cells(mapped)
     drawn = draw_points(cells, per_class, total, seed)
     write_points(target, drawn, cells)
     share = 100 * drawn.areas / drawn.areas.sum()

@@ -63,10 +63,12 @@ def search(
     place = None if at is None else _place(at)
     target = check_writable(out)
     r.need_geo()
-    from mgcap.geo.hits import check_coordinates, write_hits, write_sheet
+    from mgcap.geo.geopackage import check_replaced
+    from mgcap.geo.hits import LAYER, check_coordinates, write_hits, write_sheet
     from mgcap.geo.nearest import Gallery
     from mgcap.geo.search import search as find
 
+    check_replaced(target, LAYER)
     gallery = Gallery.open(indexes, bars)
     check_coordinates(gallery.indexes)
     classifier = r.load_model(model, add, device, engine)

@@ -6,9 +6,11 @@ import datetime
 import sqlite3
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mgcap.errors import RasterError
 from mgcap.geo.styles import Style
 from mgcap.persistence.files import atomic_path
 from mgcap.typing import Array
@@ -64,6 +66,33 @@ def write_geopackage(path: Path, layers: Sequence[Layer], crs: Any, changed: dat
         finally:
             inner.unlink(missing_ok=True)
             pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
+
+
+def check_replaced(path: Path, layer: str, field: str = "") -> None:
+    """See that a file that is to be written replaces none but one of its kind.
+
+    Args:
+        path: The file.
+        layer: Its only layer.
+        field: What people fill in there: then it is not replaced either.
+
+    Raises:
+        RasterError: If it would.
+    """
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT table_name FROM gpkg_contents WHERE data_type = 'features'").fetchall()
+            same = found == [(layer,)]
+            query = f"SELECT count(*) FROM {layer} WHERE coalesce({field}, '') != ''"  # noqa: S608 - names of ours
+            filled = same and field and database.execute(query).fetchone()[0]
+    except sqlite3.Error:
+        same, filled = False, 0
+    if not same:
+        raise RasterError(f"{path} is there already, and is something else; give `out` another name")
+    if filled:
+        raise RasterError(f"in {path} the field {field} is filled in at {filled} places; give `out` another name")
 
 
 def _add_styles(path: Path, styles: dict[str, Style], stamp: str) -> None:

@@ -15,6 +15,8 @@ from mgcap.geo.geopackage import Layer, write_geopackage
 from mgcap.geo.reference import STANDS_FOR, STRATUM
 from mgcap.typing import Array
 
+#: The layer of the points.
+LAYER = "points"
 #: The least number of points of a class that Olofsson et al. (2014) advise.
 PER_CLASS = 50
 
@@ -91,5 +93,5 @@ def write_points(path: Path, sample: Sample, cells: CellMap) -> None:
         STANDS_FOR: stands_for,
         "class": np.full(len(sample.points), None, object),
     }
-    layer = Layer("points", [(shapely.points(sample.points), fields)], kind="Point")
+    layer = Layer(LAYER, [(shapely.points(sample.points), fields)], kind="Point")
     write_geopackage(path, [layer], cells.place.crs, cells.place.changed)

@@ -19,7 +19,7 @@ HALO = 48
 #: Sides and places of pieces are multiples of it, so that their positions fall onto each other.
 MULTIPLE = 32
 #: The most windows along a side of a block, bytes of its features, and pixels of its image.
-MOST_WINDOWS, MOST_BYTES, MOST_PIXELS = 80, 500 << 20, 36 << 20
+MOST_WINDOWS, MOST_BYTES, MOST_PIXELS = 40, 500 << 20, 36 << 20
 
 
 @dataclass(frozen=True)
