@@ -25,8 +25,11 @@ from mgcap.geo.votes import ClassMap
 from mgcap.persistence.header import one_line
 from mgcap.typing import Array
 
-#: What a map may have besides: styles of dissolved polygons, distances, and what unknown cells are like.
-OPTIONAL = (".classes.qml", ".classes.sld", ".distance.tif", ".unknown.csv", ".unknown.png")
+#: What a map may have besides: styles of dissolved polygons, distances, what unknown cells are like, and how it did.
+OPTIONAL = (
+    ".classes.qml", ".classes.sld", ".distance.tif", ".unknown.csv", ".unknown.png",
+    ".assessment.html", ".assessment.json", ".assessment.csv", ".confusion.csv",
+)  # fmt: skip
 #: Pictures and rasters of a map.
 IMAGES = (".tif", ".probability.tif", ".distance.tif", ".png", ".unknown.png")
 

@@ -95,7 +95,14 @@ def assessment_tables(summary: Summary) -> list[Table]:
         tables.append(
             {
                 "title": "Estimates for the whole area",
-                "columns": ("class", *_ACCURACY, "mapped", "estimated", "standard error", "95 % interval"),
+                "columns": (
+                    "class",
+                    *_ACCURACY,
+                    f"mapped, {_short(summary)}",
+                    "estimated",
+                    "standard error",
+                    "95 % interval",
+                ),
                 "rows": _lines(summary, summary["stratified"], areas=True),
                 "note": f"Accuracy in percent of the area, areas in {_unit(summary)[1]}. Estimators of Olofsson et al. "
                 "(2014), which adjust for errors of the map; intervals are 1.96 standard errors on both sides, "
@@ -126,6 +133,10 @@ def _unit(summary: Summary) -> tuple[float, str]:
     if summary["area_unit"] != "m2":
         return 1.0, "units of the raster"
     return (1e4, "hectares") if sum(summary["mapped_areas"]) > 1e4 else (1.0, "square metres")
+
+
+def _short(summary: Summary) -> str:
+    return {"hectares": "ha", "square metres": "m²"}.get(name := _unit(summary)[1], name)
 
 
 def shown_classes(summary: Summary) -> list[int]:
