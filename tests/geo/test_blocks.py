@@ -286,6 +286,6 @@ def test_pixels_of_a_block_are_those_that_tiles_are_made_of(patches: Any, write_
     raster = write_raster(scene)
     plan = _plan(patches, raster)
     with rasterio.open(raster) as dataset:
-        square, _ = blocks._square(dataset, plan, np.array([32, 16]), np.ones(2), 64, np.ones(2, int), np.zeros(3))
+        square, _ = blocks._square(dataset, plan, np.array([32, 16]), np.ones(2), 64, np.ones(2, int))
         tile, _ = read_window(dataset, plan.look, 32, 16, 64, 64, (64, 64))
     assert np.abs(square - np.moveaxis(tile, -1, 0)).max() < 1e-3
