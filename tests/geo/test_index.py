@@ -271,7 +271,7 @@ def test_blocks_that_are_too_large_are_refused_before_they_are_read(index: Index
 def test_other_places_get_one_sentence(tmp_path: Path) -> None:
     for path, words in (
         (tmp_path / "none.zarr", "there is no index"),
-        (tmp_path, "is a folder, but not an index$"),
+        (tmp_path, "is not an index but another folder$"),
         (Path(__file__), "is not an index"),
     ):
         with pytest.raises(RasterError, match=words):

@@ -90,6 +90,16 @@ def test_a_run_that_was_stopped_is_resumed(
     assert said.lines[1].startswith("scene.zarr: 62 cells, ") and "km² a minute" in said.lines[1]
 
 
+def test_a_raster_smaller_than_a_tile_is_said_to_be(make: Any, write_raster: Any, picture: Any) -> None:
+    small, large = Lines(), Lines()
+    make(write_raster(picture[:, :40, :100], "small.tif"), "small.zarr", progress=small)
+    make(write_raster(picture), progress=large)
+    assert small.lines[0].startswith(
+        "small.tif is smaller than a tile of 64 x 64 pixels: the model sees less than it was"
+    )
+    assert not [line for line in large.lines if "smaller" in line]
+
+
 def test_the_rate_is_said_again_and_again(
     make: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,7 @@ def make_map(
     place = index if index is None or "://" in index else Path(index).expanduser()
     if isinstance(place, Path) and not r.is_index(place):
         if place.is_dir():
-            raise DataError(f"{place} is a folder, but not an index")
+            raise DataError(f"{place} is not an index but another folder")
         check_writable(place)
     targets = r.targets(files, out, lambda stem: f"{stem}.landuse.{form}")
     if reference is None and names is not None:

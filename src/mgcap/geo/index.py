@@ -210,7 +210,7 @@ def open_index(path: str | Path) -> Index:
     if not is_address(path) and not Path(path).is_dir():
         raise RasterError(missing("index", Path(path)) if not Path(path).exists() else f"{path} is not an index")
     if not is_address(path) and not (Path(path) / "zarr.json").is_file():
-        raise RasterError(f"{path} is a folder, but not an index")
+        raise RasterError(f"{path} is not an index but another folder")
     try:
         mode: Any = "r" if is_address(path) else "r+"
         group = zarr.open_group(path, mode=mode, zarr_format=3, use_consolidated=False)

@@ -90,6 +90,17 @@ def plan_work(
     return Planned(made, about, length, metres)
 
 
+def _say_small(planned: Planned, progress: Progress) -> None:
+    """Say that a raster is smaller than a tile, if it is."""
+    plan = planned.plan
+    width, height = (plan.cells_in_tile * side for side in plan.cell)
+    if plan.size[0] < width or plan.size[1] < height:
+        progress.say(
+            f"{Path(plan.raster).name} is smaller than a tile of {width} x {height} pixels: the model sees less than "
+            "it was trained on, so do not rely on what it says"
+        )
+
+
 def say_guesses(dataset: DatasetReader, raster: str | Path, options: MapOptions, progress: Progress) -> None:
     """Say what was guessed about a raster, and what was not read of it."""
     if (guess := guessed_bands(dataset, options.bands)) is not None:
@@ -177,6 +188,7 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         RasterError: If it is not on this machine.
     """
     plan, name = index.plan, Path(index.name).name
+    _say_small(planned, progress)
     sizes = [math.prod(len(axis.middles) for axis in plan.axes(chunk)) for chunk in range(plan.chunks)]
     missing = index.missing()
     if not missing:
