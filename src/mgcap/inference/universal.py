@@ -11,19 +11,23 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from mgcap.backbones.pretrained import state_hash
 from mgcap.config import MGCAPConfig
+from mgcap.inference.engines.torch import Stamp, weight_stamp
 from mgcap.model import MGCAP
 from mgcap.persistence.files import atomic_path
 
 _KEY, _INT8 = "mgcap.descriptor", "int8."
+#: Hashes of networks while their weights stay as they are: they are asked for with every image.
+_HASHES: WeakKeyDictionary[nn.Module, tuple[Stamp, str]] = WeakKeyDictionary()
 
 
 class Card(BaseModel):
@@ -82,7 +86,7 @@ class UniversalDescriptor:
     def belongs_to(self, model: MGCAP) -> bool:
         """Whether a model can use it: by its configuration and the weights of its networks."""
         return self.suits(model.config) and all(
-            state_hash(backbone.state_dict()) == self.card.network for backbone in model.backbones
+            _network_hash(backbone) == self.card.network for backbone in model.backbones
         )
 
     def install(self, model: MGCAP) -> None:
@@ -100,6 +104,14 @@ class UniversalDescriptor:
     def provenance(self) -> dict[str, str | int]:
         """What a model that uses it says of it."""
         return {"name": self.card.name, "version": self.card.version, "fingerprint": self.fingerprint[:16]}
+
+
+def _network_hash(network: nn.Module) -> str:
+    stamp = weight_stamp([network])
+    kept = _HASHES.get(network)
+    if kept is None or kept[0] != stamp:
+        kept = _HASHES[network] = stamp, state_hash(network.state_dict())
+    return kept[1]
 
 
 def write_descriptor(path: Path, descriptor: UniversalDescriptor) -> None:
