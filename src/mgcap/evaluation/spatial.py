@@ -1,0 +1,79 @@
+"""Accuracy where neighbours are alike: what is held out are whole blocks of land, and blocks, not places, are counted.
+
+Places beside each other show nearly the same, so a place whose neighbour was trained on is no test. Blocks of a few
+hundred metres are held out together; how much they differ from each other says how sure the share is.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+
+from mgcap.evaluation.assessment import Estimate
+from mgcap.typing import Array
+
+#: Folds of a cross-validation over blocks, where there are as many blocks.
+FOLDS = 5
+
+
+def block_numbers(places: Array, side: float) -> Array:
+    """The number of the square block ``[n]`` that each place lies in; equal numbers are the same block.
+
+    Args:
+        places: ``[n, 2]``, in the unit of the side.
+        side: Of a block.
+    """
+    if not (side > 0 and math.isfinite(side)):
+        raise ValueError(f"the side of a block must be positive, not {side}")
+    squares = np.floor((places - places.min(0)) / side) if len(places) else places
+    found: Array = np.unique(squares, axis=0, return_inverse=True)[1].reshape(-1)
+    return found
+
+
+def block_folds(blocks: Array, targets: Array, folds: int = FOLDS, seed: int = 0) -> Array | None:
+    """The fold ``[n]`` of each place, so that no block is in two; None if there is one block only.
+
+    Classes are alike in all folds as far as blocks allow it.
+    """
+    count = min(folds, len(np.unique(blocks)))
+    if count < 2:
+        return None
+    found = np.zeros(len(blocks), np.int64)
+    smallest = np.bincount(targets)[np.unique(targets)].min()
+    chooser = (
+        StratifiedGroupKFold(count, shuffle=True, random_state=seed)
+        if smallest >= count
+        else GroupKFold(count)  # a class that is rarer than folds cannot be in all of them
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for number, (_, members) in enumerate(chooser.split(targets, targets, blocks)):
+            found[members] = number
+    return found if len(np.unique(found)) > 1 else None
+
+
+def blocked_share(right: Array, blocks: Array) -> Estimate:
+    """The share of places that are right, with an interval that counts blocks.
+
+    The variance is that of a ratio over blocks; it says how many independent places would be as sure, at least as many
+    as there are blocks. Wilson's interval for that number, with Student's quantile for few blocks, is wide where there
+    are few labels, and not empty where all are right.
+    """
+    from scipy import stats
+
+    right = np.asarray(right, np.float64)
+    count, numbers = len(right), np.unique(blocks, return_inverse=True)[1].reshape(-1)
+    share, several = float(right.mean()), int(numbers.max()) + 1
+    if several < 2:
+        return Estimate(share, 0.0, 1.0)
+    rest = np.bincount(numbers, right - share)
+    variance = several / (several - 1) * float((rest**2).sum()) / count**2
+    spread = share * (1 - share)
+    effective = float(np.clip(spread / variance, several, count)) if variance > 0 and spread > 0 else float(several)
+    t = float(stats.t.ppf(0.975, several - 1))
+    centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
+    half = t / (1 + t * t / effective) * math.sqrt(spread / effective + t * t / (4 * effective**2))
+    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), math.sqrt(spread / effective))
