@@ -51,7 +51,7 @@ def check(path: o.Data) -> None:
     from mgcap.data.folders import content_hashes, open_folder
     from mgcap.data.images import read_image
 
-    folder = open_folder(path)
+    folder = open_folder(path, progress=bars)
     known = recognise(folder.classes)
     data.print(f"{folder.root}: {len(folder)} images of {len(folder.classes)} classes", markup=False)
     data.print(f"dataset: {known.title if known else 'none of the catalogue'}")

@@ -74,7 +74,7 @@ def train(
     if processes() > 1 and not tuned:
         raise DataError("several processes are for --finetune; without it, start one")
     out = check_writable(out)
-    folder = open_folder(data)
+    folder = open_folder(data, progress=bars)
     bars.say(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     sides = _sides(folder, split, train_count if train_ratio is None else float(train_ratio), options.seed)
     training = folder.subset(sides.train)
