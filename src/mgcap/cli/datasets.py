@@ -10,10 +10,11 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
+from mgcap.cli.tiles import tiles
 from mgcap.errors import DataError, ImageError
 
 app = typer.Typer(
-    help="Public datasets, checks of a folder, synthetic scenes.",
+    help="Public datasets, checks of a folder, synthetic scenes, tiles and points of rasters.",
     epilog="Example: mgcap datasets synthetic scenes/",
     no_args_is_help=True,
 )
@@ -183,3 +184,6 @@ def sample(
     )
     words.print(f"{len(drawn.points)} points in random order; fill in the field class", markup=False)
     data.print(str(target), markup=False)
+
+
+app.command("tiles")(tiles)
