@@ -55,7 +55,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
             as a raster's cells are, not centred and of several classes at once. The head is then solved in the numbers
             that an index keeps of descriptors.
         seed: Seed of everything random.
-        cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
+        cache: Keep features of images on disk, where ``fit``, ``predict``, ``score`` and ``transform`` find them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
         resolution: Metres per pixel of the images, if they all have the same; maps need it.
         progress: True for bars on standard error, or an object like :class:`mgcap.runtime.Progress`.
@@ -167,7 +167,10 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
     # using
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
+        """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error.
+
+        They are exact: from the pixels, whatever the cache holds.
+        """
         self._fitted()
         return self.predict_readable(check_items(X), on_error=_raise, keep=False).probabilities
 
@@ -185,21 +188,19 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
             return predicted(blocks, model, self.sample_)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class of each image."""
-        proba = self.predict_proba(X)
-        labels: Array = self.classes_[proba.argmax(1)]
+        """The most probable class of each image; features come from the cache or go there, as those of ``fit``."""
+        self._fitted()
+        found = self.predict_readable(check_items(X), on_error=_raise)  # the rounding of rows hardly changes a label
+        labels: Array = self.classes_[found.probabilities.argmax(1)]
         return labels
 
     def explain(self, image: Item, target: str | None = None, contrast: str | None = None) -> Explanation:
-        """Why an image is called what it is called: canonical appearances, votes and heat maps.
+        """Why an image is called what it is called: canonical appearances, votes and heat maps, and their ``figure()``.
 
         Args:
             image: A file or an array.
             target: The class to show evidence for; the most probable one by default.
             contrast: A class to show evidence against.
-
-        Returns:
-            Arrays, and a figure by its ``figure()``.
         """
         from mgcap.explain.explanation import explain_image
 
