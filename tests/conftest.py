@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
+    # fixtures of a session or module are made before those of a test, so the user's cache is put away before any
+    home = tempfile.TemporaryDirectory(prefix="mgcap-tests-")
+    os.environ["MGCAP_HOME"] = home.name
+    config.add_cleanup(home.cleanup)
 
 
 @pytest.fixture(autouse=True)
 def _no_real_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read from or written to the user's cache, so no test can lean on a download."""
+    """Every test has a cache of its own, so none can lean on a download or on another test."""
     monkeypatch.setenv("MGCAP_HOME", str(tmp_path_factory.mktemp("home")))
 
 
