@@ -25,8 +25,7 @@ from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
 from mgcap.errors import DataError, MgcapError, did_you_mean
-from mgcap.evaluation.resumed import check_fingerprint, data_fingerprints, read_run
-from mgcap.evaluation.significance import add_significance
+from mgcap.evaluation import add_significance, check_fingerprint, data_fingerprints, read_run
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.preparation import open_cache
 from mgcap.persistence.cache import FeatureCache
