@@ -106,7 +106,7 @@ class Comparison:
 
     def run(self) -> list[Row]:
         """Do what is missing and return a row for each method, the best first."""
-        write_json(self.out / "comparison.json", {"identity": self.fingerprint})
+        write_json(self.out / "comparison.json", {"fingerprint": self.fingerprint})
         for number, split in enumerate(self.splits):
             write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
         with self.progress("Methods", len(self.jobs)) as step:

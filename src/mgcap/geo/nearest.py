@@ -32,7 +32,7 @@ EXACT_CELLS = 1_000_000
 LARGE_INDEX = 100_000
 #: The longest vectors of an approximate index: its memory grows with them.
 LONGEST = 1024
-#: Vectors of up to so many bytes stay in memory between searches.
+#: Vectors of up to this number of bytes stay in memory between searches.
 KEPT_BYTES = 2 << 30
 #: Numbers that are compared together in single precision.
 TOGETHER = 1 << 22
