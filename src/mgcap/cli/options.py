@@ -48,10 +48,7 @@ Settings = Annotated[
 ]
 Add = Annotated[
     list[Path] | None,
-    typer.Option(
-        help="A Python file of yours that registers backbones, pooling rules or spectral functions, as --add mine.py; "
-        "it is run. May be repeated."
-    ),
+    typer.Option(help="Your Python file with backbones, pooling rules or spectral functions; it is run. Repeatable."),
 ]
 FromFile = Annotated[
     ConfigFile | None,
