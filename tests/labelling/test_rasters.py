@@ -116,7 +116,7 @@ def test_classes_are_renamed_merged_and_removed(raster, model_file, tmp_path):
     removed = grow(base, remove=["noise"]).taught
     assert removed.classifier.classes_.tolist() == ["plain", "stripes"]
     for wrong, words in (
-        ({"rename": {"plan": "x"}}, "no class 'plan'; did you mean 'plain'"),
+        ({"rename": {"plan": "x"}}, "no class 'plan' .did you mean 'plain'"),
         ({"rename": {"plain": "noise"}}, "two classes 'noise'; `merge`"),
         ({"rename": {"plain": "x"}, "remove": ["plain"]}, "changed twice"),
         ({"remove": ["plain", "noise"]}, "only the class 'stripes'"),

@@ -45,8 +45,8 @@ def train(
     split: Annotated[
         Path | None,
         typer.Option(
-            help="Train and test by a CSV with the columns path, label, subset, as model.split.csv; with --labels always "
-            "blocks."
+            help="Train and test by a CSV with the columns path, label, subset, as model.split.csv; with --labels "
+            "blocks of land are held out anyway."
         ),
     ] = None,
     resolution: o.Resolution = None,
