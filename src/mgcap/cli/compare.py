@@ -81,7 +81,7 @@ def compare(
     )
     rows = comparison.run()
     parts, command = comparison.splits, o.command_line()
-    comparison_report(rows, folder, parts, out, identity=comparison.fingerprint, command=command)
+    comparison_report(rows, folder, parts, out, fingerprint=comparison.fingerprint, command=command)
     if json_file != "-":
         show_table(COLUMNS, [cells(row, "+-") for row in rows])
     o.write_json(json_file, {"methods": rows})

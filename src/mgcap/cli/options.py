@@ -55,7 +55,7 @@ Settings = Annotated[
 ]
 Add = Annotated[
     list[Path] | None,
-    typer.Option(help="A Python file of yours that registers backbones, as --add mine.py; it is run. May be repeated."),
+    typer.Option(help="Your Python file with backbones, pooling rules or spectral functions; it is run. Repeatable."),
 ]
 FromFile = Annotated[
     ConfigFile | None,
@@ -247,7 +247,7 @@ class TrainingOptions(ModelOptions):
 
 
 def run_added(files: list[Path] | None) -> None:
-    """Let the user's files register their backbones."""
+    """Let the user's files register what is theirs."""
     if not files:
         return
     from mgcap.backbones import add_file

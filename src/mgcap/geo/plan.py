@@ -14,14 +14,18 @@ from pydantic import BaseModel, ConfigDict
 from mgcap.data.decoding import max_pixels
 from mgcap.data.imagery import Imagery
 from mgcap.data.limits import MIN_SIDE
-from mgcap.errors import RasterError, check_parameters
+from mgcap.errors import MgcapError, RasterError, check_parameters
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile, cells_in_tile
 from mgcap.geo.opening import file_state, is_virtual, sources_state
 from mgcap.geo.raster import Look, choose_look
+from mgcap.persistence.files import sha256_of
+from mgcap.persistence.shipped import find_model
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
+
+    from mgcap.classifier import SceneClassifier
 
 #: Tiles that are computed, kept and sent together.
 CHUNK = 64
@@ -177,6 +181,20 @@ class ModelFile:
     path: Path
     fingerprint: str
     engine: str
+
+    @classmethod
+    def of(cls, classifier: SceneClassifier, model: str | Path | None) -> ModelFile:
+        """The file of a classifier: the one that is named, or the one that it was saved to or loaded from.
+
+        Raises:
+            MgcapError: If there is neither.
+        """
+        if model is not None:
+            path = find_model(model)
+            return cls(path, sha256_of(path), classifier.engine_.name)
+        if classifier.file_ is None or classifier.fingerprint_ is None:
+            raise MgcapError("the model is in no file, which maps and indexes need; save it before, or name its file")
+        return cls(classifier.file_, classifier.fingerprint_, classifier.engine_.name)
 
 
 def make_plan(
