@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @guarded
 @expanded
 def compare(
-    scenes: Annotated[Path | None, typer.Argument(help="A folder with one subfolder per class.")] = None,
+    scenes: Annotated[Path | None, typer.Argument(help=o.DATA)] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +68,7 @@ def compare(
     if scenes is None:
         raise DataError("give a folder of scenes, or --list")
     check_writable(out / "comparison.json")
-    folder = _readable(open_folder(scenes))
+    folder = _readable(open_folder(scenes, progress=bars))
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}", markup=False)
     comparison = Comparison(
         folder,

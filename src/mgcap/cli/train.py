@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 @guarded
 @expanded
 def train(
+    options: o.TrainingOptions,
+    labels: LabelOptions,
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -31,9 +33,7 @@ def train(
             help="A folder with one subfolder per class, a list (.csv with path, label), a .zip of either, or a folder "
             "of files like forest_001.tif; with --labels the rasters that these lie on.",
         ),
-    ],
-    options: o.TrainingOptions,
-    labels: LabelOptions,
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file to write the model to.")] = Path("model.mgcap"),
     train_ratio: Annotated[
         float | None,
@@ -99,7 +99,7 @@ def train(
     if processes() > 1 and not tuned:
         raise DataError("several processes are for --finetune; without it, start one")
     out = check_writable(out)
-    folder = open_folder(data[0])
+    folder = open_folder(data[0], progress=bars)
     bars.say(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     sides = _sides(folder, split, train_count if train_ratio is None else float(train_ratio), options.seed)
     training = folder.subset(sides.train)

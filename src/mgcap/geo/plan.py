@@ -211,7 +211,7 @@ def make_plan(
         k: Cells along the side of a tile; as the overlap of tiles asks for, by default.
     """
     look = choose_look(dataset, imagery, options.bands, options.scale)
-    side, shape = _tile_pixels(dataset, imagery, options.tile)
+    side, shape = tile_pixels(dataset, imagery, options.tile)
     if min(side) < k:
         raise RasterError(f"a tile would be {side[0]:.3g} x {side[1]:.3g} pixels, too few for `cells={k}`")
     grid = Grid.of(dataset.width, dataset.height, side, k or cells_in_tile(options.overlap))
@@ -250,7 +250,7 @@ def _shape_seen(grid: Grid, shape: tuple[int, int], limit: int) -> tuple[int, in
     return rows, columns
 
 
-def _tile_pixels(
+def tile_pixels(
     dataset: DatasetReader, imagery: Imagery, tile: str | None
 ) -> tuple[tuple[float, float], tuple[int, int]]:
     """Width and height of a tile in pixels of the raster, and rows and columns that the model sees of it."""
