@@ -120,7 +120,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
         raise DataError("give the rasters that the labels lie on: mgcap train scene.tif --labels labels.gpkg")
     if rasters and not options.labels:
         raise DataError("give the labels of these rasters with --labels")
-    changes = {
+    changes: dict[str, Any] = {
         "rename": dict(_pair("--rename", text) for text in options.rename or ()),
         "merge": {new: old.split(",") for old, new in (_pair("--merge", text) for text in options.merge or ())},
         "remove": options.remove or [],

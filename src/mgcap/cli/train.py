@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 @guarded
 @expanded
 def train(
+    options: o.TrainingOptions,
+    labels: LabelOptions,
     data: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="DATA",
             help=f"{o.DATA[:-1]}; with --labels the rasters that these lie on.",
         ),
-    ],
-    options: o.TrainingOptions,
-    labels: LabelOptions,
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file to write the model to.")] = Path("model.mgcap"),
     train_ratio: Annotated[
         float | None,

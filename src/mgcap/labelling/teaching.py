@@ -158,7 +158,8 @@ def _sample(base: SceneClassifier, examples: Examples, look: Look | None) -> Tra
 
 
 def _provenance(base: SceneClassifier, examples: Examples, card: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: base.provenance_[name] for name in ("weights", "engine", "descriptor") if name in base.provenance_}
+    said: tuple[str, ...] = ("weights", "engine", "descriptor")
+    kept = {name: base.provenance_[name] for name in said if name in base.provenance_}
     return {
         "images": len(examples),
         "skipped": 0,
