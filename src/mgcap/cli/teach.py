@@ -12,6 +12,7 @@ import typer
 from mgcap.cli import completion as c
 from mgcap.cli import rasters as r
 from mgcap.cli.console import bars, check_writable, show_table
+from mgcap.cli.saving import save_model
 from mgcap.errors import DataError
 from mgcap.persistence.shipped import DEFAULT_MODEL
 
@@ -170,8 +171,6 @@ def _unit(drawn: Drawn | None, taught: Taught) -> str:
 
 
 def _save(taught: Taught, out: Path) -> None:
-    from mgcap.cli.train import save_model
-
     examples = taught.classifier.examples_
     if examples is not None:
         bars.say(f"{examples.bytes / 1e6:.2f} MB of the model are the descriptors of {len(examples)} labels")

@@ -10,10 +10,10 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, quiet_unless_first
+from mgcap.cli.saving import save_model
 from mgcap.cli.signature import expanded
 from mgcap.cli.teach import LabelOptions, check_alone, teach_model
 from mgcap.errors import DataError
-from mgcap.persistence.files import atomic_path
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -168,14 +168,3 @@ def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) 
     bars.say(f"accuracy on {summary['test_images']} held-out images: {summary['mean']:.2f} %")
     bars.say(f"split: {file}")
     return summary
-
-
-def save_model(model: SceneClassifier, out: Path) -> None:
-    """Write a model; one that was there is kept under another name."""
-    with atomic_path(out) as temporary:
-        model.save(temporary)
-        if out.exists():
-            previous = out.with_name(f"{out.stem}.previous{out.suffix}")
-            out.replace(previous)
-            bars.say(f"the model that was there is now {previous}")
-    bars.say(f"model: {out}")
