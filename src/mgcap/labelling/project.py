@@ -30,8 +30,6 @@ from mgcap.labelling.outlines import Outlines
 from mgcap.labelling.store import Cell, Change, Label, Store, decided
 from mgcap.persistence.files import write_json
 
-#: Raised when projects come out otherwise.
-FORMAT = 1
 _FILE, _LABELS = "project.json", "labels.gpkg"
 #: The longest file that is read, in bytes.
 _LONGEST = 8 << 20
@@ -62,7 +60,7 @@ class About(BaseModel):
     """What ``project.json`` says.
 
     Attributes:
-        format: Version of the layout.
+        format: Version of the layout, raised when projects come out otherwise.
         rasters: In the order in which they were added.
         classes: Also those that were removed, as the history names them.
         model: Whose descriptors the indexes have: its name, or its file as seen from the folder.
@@ -72,7 +70,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     rasters: tuple[ProjectRaster, ...] = ()
     classes: tuple[LabelClass, ...] = ()
     model: str = "ucmerced"
@@ -255,6 +253,11 @@ class Project:
                 changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
                 return self.store.write(changes, by, "resolve" if resolve else "label", self._class_names())
         return self.store.change([Change(cell, by, None) for cell in dict.fromkeys(cells)], by, "clear", {})
+
+    def take(self, changes: Sequence[Change], by: str) -> int:
+        """Write labels that come from a file; how many have changed."""
+        self.check_cells({change.cell for change in changes})
+        return self.store.change(changes, by, "load", self._class_names())
 
     def undo(self, by: str) -> list[Cell]:
         """Undo the last step of a person; the cells that are as before."""

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgcap.errors import DataError
-from mgcap.geo.geopackage import VERSION
+from mgcap.labelling.empty import create_labels
 from mgcap.labelling.undoing import Steps
 
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
 #: Kinds of changes that a person can undo.
 UNDOABLE = ("label", "clear", "resolve", "load")
-_FIELDS = {"class": "U", "number": "i4", "who": "U", "at": "U", "raster": "U", "row": "i4", "col": "i4", "change": "i8",
-           "resolves": "i4"}  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -76,7 +74,7 @@ class Store:
     def __init__(self, path: Path, outline: Any, crs: str | None) -> None:
         self.path, self.outline = path, outline
         if not path.is_file():
-            _create(path, crs)
+            create_labels(path, crs)
         self._lock = threading.RLock()
         self._database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -104,14 +102,25 @@ class Store:
         with self._lock:
             return int(self._database.execute("SELECT coalesce(max(id), 0) FROM history").fetchone()[0])
 
-    def labels(self) -> dict[Cell, list[Label]]:
-        """All labels."""
+    def labels(self, cells: Iterable[Cell] | None = None) -> dict[Cell, list[Label]]:
+        """All labels, or those of some cells."""
         found: dict[Cell, list[Label]] = defaultdict(list)
+        query = "SELECT raster, row, col, number, who, at, change, resolves FROM labels"
         with self._lock:
-            rows = self._database.execute("SELECT raster, row, col, number, who, at, change, resolves FROM labels")
-            for raster, row, col, number, who, at, change, resolves in rows:
-                found[Cell(raster, row, col)].append(Label(number, who, at, change, bool(resolves)))
+            if cells is None:
+                rows = self._database.execute(query).fetchall()
+            else:
+                query += " WHERE raster = ? AND row = ? AND col = ?"
+                rows = [row for cell in cells for row in self._database.execute(query, cell)]
+        for raster, row, col, number, who, at, change, resolves in rows:
+            found[Cell(raster, row, col)].append(Label(number, who, at, change, bool(resolves)))
         return dict(found)
+
+    def touched(self, since: int) -> list[Cell]:
+        """Cells that were changed after a change."""
+        with self._lock:
+            rows = self._database.execute("SELECT DISTINCT raster, row, col FROM history WHERE id > ?", (since,))
+            return [Cell(*row) for row in rows.fetchall()]
 
     def order(self) -> list[tuple[Cell, int]]:
         """Cells with the class that each was last given, in the order in which they were first labelled."""
@@ -255,49 +264,3 @@ class Store:
 def _header(srs: int) -> bytes:
     """What stands before WKB in a GeoPackage: version 0, little endian, no envelope."""
     return b"GP\x00\x01" + srs.to_bytes(4, "little", signed=True)
-
-
-def _create(path: Path, crs: str | None) -> None:
-    """An empty file of labels, whole or not at all; another process may be faster."""
-    import os
-    import tempfile
-
-    import numpy as np
-    import pyogrio
-
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        made = Path(folder) / "labels.gpkg"
-        pyogrio.raw.write(
-            made,
-            np.array([], object),
-            [np.array([], object if kind == "U" else kind) for kind in _FIELDS.values()],
-            list(_FIELDS),
-            layer="labels",
-            driver="GPKG",
-            geometry_type="Polygon",
-            crs=crs,
-            layer_options={"SPATIAL_INDEX": "NO"},  # its triggers need functions that SQLite alone has not
-            dataset_options={"VERSION": VERSION},
-        )
-        database = sqlite3.connect(made)
-        database.executescript(_TABLES)
-        database.close()
-        try:
-            os.link(made, path)
-        except FileExistsError:
-            return
-        except OSError:  # a file system without links
-            made.replace(path)
-
-
-_TABLES = """
-CREATE UNIQUE INDEX labels_cell ON labels (raster, row, col, who);
-CREATE TABLE history (id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, who TEXT NOT NULL, actor TEXT NOT NULL,
-    raster TEXT NOT NULL, row INTEGER NOT NULL, col INTEGER NOT NULL, before INTEGER, after INTEGER,
-    kind TEXT NOT NULL, action INTEGER, undoes INTEGER);
-CREATE INDEX history_actor ON history (actor, action);
-CREATE INDEX history_action ON history (action);
-CREATE TRIGGER history_is_kept BEFORE DELETE ON history BEGIN SELECT RAISE(ABORT, 'the history is kept'); END;
-CREATE TABLE extents (low_x REAL, low_y REAL, high_x REAL, high_y REAL);
-INSERT INTO gpkg_contents (table_name, data_type, identifier, srs_id) VALUES ('history', 'attributes', 'history', 0);
-"""
