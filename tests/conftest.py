@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import settings
 from PIL import Image
+from threadpoolctl import threadpool_limits
 
 from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import open_folder
@@ -27,6 +28,12 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
+        threadpool_limits(1)  # of BLAS: many threads for small matrices take minutes beside another worker
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first, so that no worker waits for another at the end."""
+    items.sort(key=lambda item: not item.path.name.startswith("test_readme"))
 
 
 @pytest.fixture(autouse=True)

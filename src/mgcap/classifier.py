@@ -22,7 +22,7 @@ from mgcap.inference.preparation import backbone_record, build_model, open_loade
 from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
 from mgcap.persistence.shipped import find_model
-from mgcap.persistence.storage import restore_model, restore_sample, to_bundle
+from mgcap.persistence.storage import restore_examples, restore_model, restore_sample, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
 from mgcap.training import provenance
@@ -156,7 +156,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.engine_, self.imagery_ = found.engine, imagery_of(data.items, self.resolution)
         self.file_: Path | None = None
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
-        self.history_, self.sample_ = found.history, found.sample
+        self.history_, self.sample_, self.examples_ = found.history, found.sample, None
         weighted = data.weights is not None
         self.provenance_ = provenance.provenance_of(
             setup, found, backbone, weighted, self.class_weight, classes.tolist()
@@ -246,7 +246,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.model_ = model.to(self.runtime().torch_device())
         self.engine_ = open_loaded_engine(model, self.runtime(), int8)
         self.backbone_, self.provenance_, self.metrics_ = found.backbone, found.provenance, found.metrics
-        self.sample_ = restore_sample(found, path, model)
+        self.sample_, self.examples_ = restore_sample(found, path, model), restore_examples(found, path, model)
         self.regularisation_ = found.provenance.get("regularisation")
         self.cv_accuracy_ = found.metrics.get(provenance.CV_ACCURACY)
         self.imagery_ = Imagery.model_validate(found.imagery)
@@ -291,7 +291,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         """An estimator whose parameters are those of a model."""
         self = cls(model.config.preset, **parameters, **model.config.given())
         self.classes_, self.skipped_, self.history_ = classes, [], None
-        self.sample_ = None
+        self.sample_, self.examples_ = None, None
         return self
 
 

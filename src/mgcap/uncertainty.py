@@ -13,6 +13,7 @@ from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.inference.descriptors import Predicted
+    from mgcap.inference.examples import Examples
     from mgcap.inference.sample import TrainingSample
 
 
@@ -21,6 +22,7 @@ class UncertaintyMixin:
 
     classes_: Array
     sample_: TrainingSample | None
+    examples_: Examples | None
     metrics_: dict[str, Any]
     provenance_: dict[str, Any]
 

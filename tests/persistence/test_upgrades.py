@@ -30,6 +30,10 @@ def test_every_version_is_read_and_says_what_it_said(version: int) -> None:
         assert np.allclose(classifier.limits(0.1), expected["limits"], rtol=0, atol=1e-6)
     else:  # earlier versions had no sample: what is unknown is said by probability alone
         assert classifier.sample_ is None and found.distances is None and np.isinf(classifier.limits(0.1).distance)
+    assert ("examples" in expected) == (classifier.examples_ is not None)
+    if classifier.examples_ is not None:
+        assert classifier.examples_.places.tolist() == expected["examples"]
+        assert classifier.examples_.targets.tolist() == [0, 1, 2, 0, 1, 2]
     assert classifier.imagery_.resolution == 0.5
     given = classifier.get_params()  # what files of old do not say is as for a new estimator
     plain = {"regularisation": "auto", "class_weight": None, "finetune": None, "seed": 0}

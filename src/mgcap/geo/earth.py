@@ -87,6 +87,19 @@ def in_degrees(crs: Any, polygons: Array) -> tuple[Array, Array]:
     return lon + 360 * np.round((about - lon) / 360), lat.clip(-90, 90)
 
 
+def ground_metres(crs: Any, points: Array) -> Array:
+    """Places ``[n, 2]`` in metres, so that places near each other are so in whatever raster they are seen.
+
+    East of the middle of a degree of longitude and north of the equator (a sinusoidal projection for each degree, so
+    that squares stay square); degrees lie apart.
+    """
+    lon, lat = (own[:, 0] for own in in_degrees(crs, points[:, None]))
+    lon = (lon + 180) % 360 - 180
+    zone = np.floor(lon)
+    metres = np.radians(1) * RADIUS
+    return np.stack((metres * ((lon - zone - 0.5) * np.cos(np.radians(lat)) + 2 * zone), metres * lat), -1)
+
+
 def has_straight_degrees(crs: Any) -> bool:
     """Whether straight lines of the raster are straight in longitude and latitude."""
     known = _known(crs.to_wkt())

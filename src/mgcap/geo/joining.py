@@ -70,7 +70,7 @@ def join(cells: CellMap, vectors: Vectors, classes: Array) -> Joined:
     left_out = {"features without a class": int((classes < 0).sum())}
     left_out["features without a geometry"] = int(((classes >= 0) & shapely.is_missing(vectors.geometries)).sum())
     parts, source = shapely.get_parts(shapes, return_index=True)
-    found = (_points if points else _polygons)(cells, parts, source, classes)
+    found = (join_points if points else join_polygons)(cells, parts, source, classes)
     left_out |= found.left_out
     if not len(found.cells):
         raise RasterError(_why_nothing(cells, vectors, left_out, points))
@@ -103,7 +103,8 @@ def _why_nothing(cells: CellMap, vectors: Vectors, left_out: dict[str, int], poi
     )
 
 
-def _points(cells: CellMap, points: Array, source: Array, classes: Array) -> Joined:
+def join_points(cells: CellMap, points: Array, source: Array, classes: Array) -> Joined:
+    """The cells below points; ``source`` says of which feature each is, ``classes`` of which class a feature."""
     import shapely
 
     grid = cells.grid
@@ -118,7 +119,8 @@ def _points(cells: CellMap, points: Array, source: Array, classes: Array) -> Joi
     return Joined(there[known], classes[origin], origin, left)
 
 
-def _polygons(cells: CellMap, polygons: Array, source: Array, classes: Array) -> Joined:
+def join_polygons(cells: CellMap, polygons: Array, source: Array, classes: Array) -> Joined:
+    """The cells that the polygons of one class cover by more than half."""
     import shapely
 
     shapes = shapely.transform(polygons, cells.to_pixels)
@@ -148,6 +150,30 @@ def _polygons(cells: CellMap, polygons: Array, source: Array, classes: Array) ->
         "polygons' cells without data": int((touched & ~known).sum()),
     }
     return Joined(places[one], numbers[most[one].argmax(1)], np.full(int(one.sum()), -1), left)
+
+
+def join_lines(cells: CellMap, lines: Array, source: Array, classes: Array) -> Joined:
+    """The cells that lines of a class run through for at least half of a cell's side; one cell may be there twice."""
+    import shapely
+
+    shapes = shapely.transform(lines, cells.to_pixels)
+    finite = np.isfinite(shapely.bounds(shapes)).all(1)
+    shapes, source = shapes[finite], source[finite]
+    boxes, places = _boxes(cells, shapely.total_bounds(shapes))
+    line, box = shapely.STRtree(boxes).query(shapes, predicate="intersects")
+    length = shapely.length(shapely.intersection(shapes[line], boxes[box]))
+    line, box, length = (own[length > 0] for own in (line, box, length))  # one that ends at a cell's edge is not in it
+    known = cells.numbers[tuple(places[box].T)] >= 0
+    numbers, of_class = np.unique(classes[source], return_inverse=True)
+    pairs, pair = np.unique(box[known] * len(numbers) + of_class[line[known]], return_inverse=True)
+    enough = np.bincount(pair, length[known], len(pairs)) >= min(cells.grid.cell_width, cells.grid.cell_height) / 2
+    there, which = np.divmod(pairs[enough], len(numbers)) if len(numbers) else (pairs, pairs)
+    left = {
+        "lines outside of the map": int((~finite).sum()) + len(shapes) - len(np.unique(line)),
+        "cells that lines only touch": int((~enough).sum()),
+        "lines' cells without data": int((~known).sum()),
+    }
+    return Joined(places[there], numbers[which], np.full(len(there), -1), left)
 
 
 def _boxes(cells: CellMap, bounds: Array) -> tuple[Array, Array]:

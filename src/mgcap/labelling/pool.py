@@ -13,7 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mgcap.errors import RasterError
+from mgcap.geo.earth import ground_metres, on_earth, to_ground
 from mgcap.geo.index import Index
+from mgcap.geo.sources import crs_of, transform_of
+from mgcap.inference.examples import FAR
 from mgcap.inference.projection import shipped_projection
 from mgcap.typing import Array
 
@@ -28,7 +31,7 @@ class Pool:
     Attributes:
         vectors: ``[n, p]`` in half precision, as indexes keep them.
         cells: ``[n, 3]``: the number of the raster, row and column.
-        places: ``[n, 2]``: the middles of the cells in pixels of their raster, times ``metres``; rasters lie far apart.
+        places: ``[n, 2]``: the middles of the cells in metres, or in pixels of rasters that have no place on the Earth.
         tile: Side of a tile in the unit of the places.
         mean: ``[p]``: what is added to vectors before directions are compared, see :mod:`mgcap.geo.nearest`.
     """
@@ -57,12 +60,11 @@ class Pool:
         return self._numbers.get((raster, row, column))
 
 
-def open_pool(indexes: Sequence[Index], metres: Sequence[tuple[float, float] | None] | None = None) -> Pool:
+def open_pool(indexes: Sequence[Index]) -> Pool:
     """The cells of indexes.
 
     Args:
         indexes: Whole, of the same descriptors.
-        metres: For each, width and height of a pixel on the ground if they are known; places are in pixels without.
 
     Raises:
         RasterError: If they are too large, or cannot be compared.
@@ -72,11 +74,8 @@ def open_pool(indexes: Sequence[Index], metres: Sequence[tuple[float, float] | N
     for index in indexes[1:]:
         if (index.about.descriptor, index.about.projection) != (first.about.descriptor, first.about.projection):
             raise RasterError(f"{index.name} has other descriptors than {first.name}; make both with the same model")
-    known = metres if metres is not None and all(m is not None for m in metres) else [None] * len(indexes)
-    vectors, cells, places, offset = [], [], [], 0.0
-    total = 0
-    for number, (index, size) in enumerate(zip(indexes, known, strict=True)):
-        wide, high = size or (1.0, 1.0)
+    vectors, cells, places, total = [], [], [], 0
+    for number, index in enumerate(indexes):
         for (rows, columns), block in index.blocks():
             own = np.argwhere(block.valid > 0)
             if not len(own):
@@ -87,15 +86,35 @@ def open_pool(indexes: Sequence[Index], metres: Sequence[tuple[float, float] | N
             vectors.append(torch.from_numpy(block.vectors[own[:, 0], own[:, 1]]))
             own = own + np.array((rows.start, columns.start))
             cells.append(np.column_stack((np.full(len(own), number), own)))
-            x, y = (own[:, 1] + 0.5) * index.plan.cell[0], (own[:, 0] + 0.5) * index.plan.cell[1]
-            places.append(np.stack((offset + x * wide, y * high), -1))
-        offset += 1e3 * max(index.plan.size) * max(wide, high)
+            places.append(places_of(index, own, number))
     if not cells:
         raise RasterError(f"{first.name} has no cell with data")
-    wide, high = known[0] or (1.0, 1.0)
     projection = shipped_projection(first.about.projection)
     mean = torch.zeros(length)
     if projection is not None and projection.axes is not None and projection.mean is not None:
         mean = projection.axes @ projection.mean
-    tile = math.sqrt(first.plan.tile[0] * wide * first.plan.tile[1] * high)
-    return Pool(torch.cat(vectors), np.concatenate(cells), np.concatenate(places), tile, mean)
+    return Pool(torch.cat(vectors), np.concatenate(cells), np.concatenate(places), tile_side(first), mean)
+
+
+def places_of(index: Index, cells: Array, number: int = 0) -> Array:
+    """The middles ``[n, 2]`` of cells ``[n, 2]`` (row, column): metres on the Earth, or pixels of the raster.
+
+    Args:
+        index: That they are of.
+        cells: Rows and columns.
+        number: Of the raster: those without a place on the Earth lie far from each other.
+    """
+    width, height = index.plan.cell
+    x, y = (cells[:, 1] + 0.5) * width, (cells[:, 0] + 0.5) * height
+    crs = crs_of(index)
+    if on_earth(crs):
+        return ground_metres(crs, to_ground(transform_of(index), x, y))
+    return np.stack((x + FAR * number, -y), -1)
+
+
+def tile_side(index: Index) -> float:
+    """The side of a tile in the unit of the places."""
+    row, column = index.plan.grid.rows // 2, index.plan.grid.columns // 2
+    steps = places_of(index, np.array([[row, column], [row, column + 1], [row + 1, column]]))
+    width, height = np.linalg.norm(steps[1:] - steps[0], axis=1)
+    return float(index.plan.cells_in_tile * math.sqrt(width * height))

@@ -29,7 +29,7 @@ from mgcap.persistence.layout import fits, usable
 from mgcap.persistence.upgrades import upgraded
 from mgcap.typing import Array
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _KEY = "mgcap"
 _LABELS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float, "bool": lambda name: name == "True"}
 #: More tensors than the networks of all granularities have.
@@ -46,7 +46,7 @@ class Bundle:
         label_kind: What the labels were before they became names: ``str``, ``int``, ``float`` or ``bool``.
         label_dtype: NumPy's name of their type, if they are numbers and it is known.
         backbone: Its name and hash, and whether it is stock.
-        tensors: Head, reduction, a sample of what it was trained on and, if changed, backbone.
+        tensors: Head, reduction, a sample of what it was trained on, its examples and, if changed, backbone.
         provenance: Data, split, versions, weights' source.
         metrics: What was measured, and on what.
         imagery: What its images were like, see :class:`mgcap.data.imagery.Imagery`.

@@ -85,6 +85,7 @@ class _Provenance(_Part):
     parameters: _Parameters | None = None
     finetune: dict[str, Any] | None = None
     reduced_by: Annotated[str, Field(max_length=64)] | None = None
+    examples_by: Annotated[str, Field(max_length=64)] | None = None
 
 
 class _Metrics(_Part):

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from mgcap.config import MGCAPConfig
 from mgcap.head import vector_length
 
-#: Prefixes in a model file: of the int8 constants, of the sample of what the model was trained on.
-INT8, SAMPLE = "int8.", "sample."
+#: Prefixes in a model file: of the int8 constants, of the sample of what the model was trained on, of its examples.
+INT8, SAMPLE, EXAMPLES = "int8.", "sample.", "examples."
 #: The most descriptors of a sample, numbers of each, and bytes of its pictures.
 MAX_SAMPLE, MAX_REDUCED, MAX_SHEET = 1 << 17, 1024, 1 << 22
+#: The most examples, and numbers of each.
+MAX_EXAMPLES, MAX_EXAMPLE = 1 << 22, 1 << 14
 #: Quantiles of distances in a sample.
 QUANTILES = 1001
 #: No weight comes near it.
@@ -50,7 +52,10 @@ def fits(config: MGCAPConfig, stock: bool, found: Layout) -> bool:
     sample = {name.removeprefix(SAMPLE): found[name] for name in found if name.startswith(SAMPLE)}
     if sample and not _is_sample(sample):
         return False
-    rest = {name: found[name] for name in found if not name.startswith((INT8, SAMPLE))}
+    examples = {name.removeprefix(EXAMPLES): found[name] for name in found if name.startswith(EXAMPLES)}
+    if examples and not _are_examples(examples):
+        return False
+    rest = {name: found[name] for name in found if not name.startswith((INT8, SAMPLE, EXAMPLES))}
     return rest == _expected(config, stock, found)
 
 
@@ -68,6 +73,14 @@ def _is_sample(found: Layout) -> bool:
         "sheet": ("U8", (sheet,)),
         "pictured": ("I32", ()),
     }
+
+
+def _are_examples(found: Layout) -> bool:
+    """Whether tensors are those of :class:`mgcap.inference.examples.Examples`."""
+    count, length = (*found.get("vectors", ("", ()))[1], 0, 0)[:2]
+    if not (0 < count <= MAX_EXAMPLES and 0 < length <= MAX_EXAMPLE):
+        return False
+    return found == {"vectors": ("F16", (count, length)), "targets": ("I32", (count,)), "places": ("F64", (count, 2))}
 
 
 def _expected(config: MGCAPConfig, stock: bool, names: Collection[str]) -> Layout:

@@ -12,11 +12,13 @@ from mgcap.backbones.architecture import parse_architecture, portable_name
 from mgcap.backbones.pretrained import is_stock, load_weights, state_hash
 from mgcap.config import MGCAPConfig
 from mgcap.errors import BundleError
+from mgcap.inference.examples import EXAMPLE_TENSORS, Examples
+from mgcap.inference.projection import projection_for
 from mgcap.inference.sample import TENSORS, TrainingSample, reduce_rows, reduced_by
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
 from mgcap.persistence.header import LABEL_TYPES
-from mgcap.persistence.layout import INT8, SAMPLE
+from mgcap.persistence.layout import EXAMPLES, INT8, SAMPLE
 from mgcap.runtime import Progress
 from mgcap.typing import Array
 
@@ -42,6 +44,9 @@ def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:
     if classifier.sample_ is not None:
         tensors |= {f"{SAMPLE}{name}": tensor for name, tensor in classifier.sample_.tensors().items()}
         provenance["reduced_by"] = reduced_by(model)
+    if classifier.examples_ is not None:
+        tensors |= {f"{EXAMPLES}{name}": tensor for name, tensor in classifier.examples_.tensors().items()}
+        provenance["examples_by"] = projection_for(model).fingerprint
     c = portable(model.config)
     backbone["name"] = c.backbone
     mean, std = (value.flatten().tolist() for value in (model.mean, model.std))
@@ -90,7 +95,7 @@ def restore_model(found: Bundle, path: str | Path, progress: Progress) -> tuple[
         # nothing is looked for on behalf of a file but weights that are pinned here
         raise BundleError(f"{path} was trained on other {config.backbone} weights than the ones at hand")
     model = MGCAP(config).eval().requires_grad_(False)
-    tensors = {name: t for name, t in found.tensors.items() if not name.startswith((INT8, SAMPLE))}
+    tensors = {name: t for name, t in found.tensors.items() if not name.startswith((INT8, SAMPLE, EXAMPLES))}
     int8 = {name.removeprefix(INT8): t for name, t in found.tensors.items() if name.startswith(INT8)}
     if stock:
         weights = load_weights(config.backbone, progress.say)
@@ -125,3 +130,21 @@ def restore_sample(found: Bundle, path: str | Path, model: MGCAP) -> TrainingSam
     if not fits or bool((sample.distances.diff() < 0).any()):
         raise BundleError(f"the sample of training descriptors in {path} does not fit the model")
     return sample
+
+
+def restore_examples(found: Bundle, path: str | Path, model: MGCAP) -> Examples | None:
+    """The examples of a file; None if it has none, or such as this version makes otherwise.
+
+    Raises:
+        BundleError: If they are none of this model's.
+    """
+    tensors = {name.removeprefix(EXAMPLES): t for name, t in found.tensors.items() if name.startswith(EXAMPLES)}
+    projection = projection_for(model)
+    if not tensors or found.provenance.get("examples_by") != projection.fingerprint:
+        return None
+    examples = Examples(*(tensors[name] for name in EXAMPLE_TENSORS))
+    low, high = (int(end) for end in torch.aminmax(examples.targets))
+    length = projection.length(model.head.in_features)
+    if low < 0 or high >= len(found.classes) or examples.vectors.shape[1] != length:
+        raise BundleError(f"the examples in {path} do not fit the model")
+    return examples
