@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mgcap.errors import DataError, MgcapError
-from mgcap.geo.earth import pixel_metres
-from mgcap.geo.opening import open_raster
 from mgcap.labelling.classes import LabelClass
+from mgcap.labelling.curve import Point, learning_curve
 from mgcap.labelling.learner import Learned, Learner, Prior
 from mgcap.labelling.pool import Pool, open_pool
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell, Label
-from mgcap.labelling.suggestions import Point, learning_curve
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -61,11 +59,7 @@ class Live:
 
     def __init__(self, project: Project, classifier: Callable[[], SceneClassifier]) -> None:
         self.project, self.classifier = project, classifier
-        metres = []
-        for own in project.about.rasters:
-            with open_raster(project.folder / own.raster, own.allow_vrt) as dataset:
-                metres.append(pixel_metres(dataset))
-        self.pool: Pool = open_pool(project.indexes, metres)
+        self.pool: Pool = open_pool(project.indexes)
         self.learner = Learner(self.pool, project.about.block)
         self._head = self._model_head() if project.about.prior else None
         self._changed = threading.Condition()
@@ -226,7 +220,7 @@ class Live:
         curve: Sequence[Point] = ()
         try:
             order = [(n, own) for cell, own in self.project.store.order() if (n := self.number(cell)) is not None]
-            curve = learning_curve(self.pool, order)
+            curve = learning_curve(self.pool, order, self.learner.block, prior=self.prior())
         except Exception as error:  # a page without a curve is still of use
             log.exception("the learning curve failed", exc_info=error)
         with self._changed:

@@ -118,6 +118,16 @@ def create_project(folder: Path, model: str, prior: Sequence[str] = (), block: f
     write_json(folder / _FILE, about.model_dump(mode="json"))
 
 
+def known_index(folder: Path, raster: Path) -> Path | None:
+    """Where a project has the index of a raster; None if it has none."""
+    if not is_project(folder):
+        return None
+    for own in _read(folder).rasters:
+        if (folder / own.raster).resolve() == raster.resolve():
+            return folder / own.index
+    return None
+
+
 def add_raster(folder: Path, raster: Path, index: Path, allow_vrt: bool = False) -> None:
     """Let a raster be labelled in a project too; one that is there already may have moved.
 

@@ -13,9 +13,10 @@ from torch import nn
 
 from mgcap.errors import DataError
 from mgcap.evaluation.spatial import block_folds, block_numbers
+from mgcap.inference.examples import Examples
 from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.projection import projection_for
-from mgcap.inference.sample import TrainingSample, reduce_rows, reduced_by, take_sample
+from mgcap.inference.sample import TrainingSample, reduce_rows, take_sample
 from mgcap.model import MGCAP
 from mgcap.persistence.files import atomic_path
 from mgcap.training.provenance import CONFIDENCE, made, percentiles
@@ -52,7 +53,7 @@ def taught(live: Live) -> SceneClassifier:
     names = live.names()
     own.classes_ = np.array([names[number] for number in learned.classes])
     own.backbone_ = dict(base.backbone_)
-    own.sample_ = _sample(live, learned, own.model_)
+    own.sample_, own.examples_ = _sample(live, learned, own.model_), _examples(live, learned)
     own.regularisation_ = own.cv_accuracy_ = None
     own.provenance_, own.metrics_ = _provenance(live, learned, base), _metrics(learned)
     return own
@@ -89,6 +90,15 @@ def _sample(live: Live, learned: Learned, model: MGCAP) -> TrainingSample | None
     return take_sample(reduced, learned.targets, folds, np.ones(count, bool), count)[0]
 
 
+def _examples(live: Live, learned: Learned) -> Examples:
+    """The labelled cells, so that classes can be added to the model later."""
+    return Examples(
+        live.pool.vectors[torch.from_numpy(learned.cells)],
+        torch.from_numpy(learned.targets).to(torch.int32),
+        torch.from_numpy(live.pool.places[learned.cells]).double(),
+    )
+
+
 def _provenance(live: Live, learned: Learned, base: SceneClassifier) -> dict[str, Any]:
     names = live.names()
     about = live.project.about
@@ -97,7 +107,6 @@ def _provenance(live: Live, learned: Learned, base: SceneClassifier) -> dict[str
     people = sorted({own.who for labels in live.said.values() for own in labels})
     return {
         **kept,
-        "reduced_by": reduced_by(base.model_),
         "taught": {
             "base": Path(about.model).stem,
             "rasters": [own.name for own in about.rasters],

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgcap.evaluation.assessment import Estimate
+from mgcap.labelling.curve import Point
 from mgcap.labelling.live import Fitted, Live
-from mgcap.labelling.suggestions import Point
 from mgcap.serve.pyramid import Pyramid
 
 #: Points of accuracy by which the last third of the labels must have changed it, for more to be worth while.

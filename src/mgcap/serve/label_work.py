@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mgcap.errors import DataError
 from mgcap.labelling.live import Live
+from mgcap.labelling.mistakes import mistakes
+from mgcap.labelling.similar import similar
 from mgcap.labelling.store import Cell
-from mgcap.labelling.suggestions import mistakes, similar, suggest
+from mgcap.labelling.suggestions import suggest
 from mgcap.serve.labellers import person_of
 
 #: Cells that may be labelled at once, and proposed at once.

@@ -48,9 +48,13 @@ class LabelService:
             for own, index in zip(project.about.rasters, project.indexes, strict=True)
         ]
         self.files = LabelFiles(live)
+        self._open = True
 
     def close(self) -> None:
         """Stop all threads, and close the project."""
+        if not self._open:
+            return
+        self._open = False
         for pyramid in self.pyramids:
             pyramid.close()
         self.files.close()
