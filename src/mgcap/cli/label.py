@@ -103,7 +103,8 @@ class Base:
     """
 
     def __init__(self, options: r.RasterOptions) -> None:
-        self.options, self._found = options, None
+        self.options = options
+        self._found: SceneClassifier | None = None
         self.folder: Path | None = None
         self.name = ""
 

@@ -13,6 +13,8 @@ from mgcap.report.colours import class_colours
 
 #: The longest name, and the most classes of a project.
 LONGEST_NAME, MOST_CLASSES = 100, 200
+#: Colours of classes whose names say nothing, in their order.
+STRONG = ("#e4572e", "#2e86de", "#ffc914", "#8e44ad", "#17bebb", "#e84393", "#a0522d", "#7bc043", "#34495e")
 COLOUR = r"^#[0-9a-f]{6}$"
 
 
@@ -131,12 +133,9 @@ def _check_free(classes: Sequence[LabelClass], name: str) -> None:
 
 
 def _colour(classes: Sequence[LabelClass], name: str) -> str:
-    """A colour that fits the name and that no class has."""
-    taken = [own.colour for own in current(classes)]
-    names = [own.name for own in classes]
-    found = class_colours([*names, name])[-1].lower()
-    for step in range(len(taken) + 1):
-        if found not in taken:
-            break
-        found = class_colours([*names, *(f"{name} {more}" for more in range(step + 1)), name])[-1].lower()
-    return found
+    """What people expect of the name, or a colour that stands out from images and that no class has."""
+    taken = {own.colour for own in current(classes)}
+    expected = class_colours([name])[0].lower()
+    choices = [expected, *STRONG] if expected != class_colours(["?"])[0].lower() else [*STRONG]
+    more = (own.lower() for own in class_colours(["?"] * (MOST_CLASSES + 2)))  # all of them differ
+    return next(colour for colour in (*choices, *more) if colour not in taken)

@@ -10,14 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mgcap.errors import DataError, MgcapError
 from mgcap.labelling.classes import LabelClass
-from mgcap.labelling.curve import Point, learning_curve
+from mgcap.labelling.curve import Point
+from mgcap.labelling.kept_curve import KeptCurve
 from mgcap.labelling.learner import Learned, Learner, Prior
 from mgcap.labelling.pool import Pool, open_pool
 from mgcap.labelling.project import Project
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mgcap.labelling")
 
-#: Seconds without a label after which the learning curve is worked out.
+#: Seconds without a label before the learning curve is worked out.
 PAUSE = 0.8
 
 
@@ -61,6 +62,7 @@ class Live:
         self.project, self.classifier = project, classifier
         self.pool: Pool = open_pool(project.indexes)
         self.learner = Learner(self.pool, project.about.block)
+        self._curve = KeptCurve(Learner(self.pool, project.about.block))
         self._head = self._model_head() if project.about.prior else None
         self._changed = threading.Condition()
         self._seen = project.store.version()
@@ -74,15 +76,17 @@ class Live:
         self.problem = ""
         self.refitting = True
         self._closed, self._done = False, 0
-        self._thread = threading.Thread(target=self._refit, name="refit", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=own, daemon=True) for own in (self._refit, self._draw)]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
         """Stop refitting, and close the project."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(30)
+        for thread in self._threads:
+            thread.join(30)
         self.project.close()
 
     def _model_head(self) -> tuple[Any, Any, list[str]]:
@@ -182,22 +186,18 @@ class Live:
         with self._changed:
             self.revision += 1
 
-    # the thread
+    # the threads
 
     def _refit(self) -> None:
         while True:
             with self._changed:
-                drawn = self.fitted.curve is not None or self.fitted.learned is None
-                self._changed.wait_for(lambda: self._closed or self.wanted != self._done, None if drawn else PAUSE)
+                self._changed.wait_for(lambda: self._closed or self.wanted != self._done)
                 if self._closed:
                     return
-                fresh, wanted = self.wanted != self._done, self.wanted
+                wanted = self.wanted
                 labels = {n: own for cell, own in self.agreed.items() if (n := self.number(cell)) is not None}
-            if fresh:
-                self._fit(labels, wanted)
-                self._done = wanted
-            elif not drawn:
-                self._draw_curve()
+            self._fit(labels, wanted)
+            self._done = wanted
 
     def _fit(self, labels: dict[int, int], wanted: int) -> None:
         problem, learned = "", None
@@ -215,18 +215,36 @@ class Live:
             self.fitted = Fitted(wanted, labels, learned)
             self._changed.notify_all()
 
-    def _draw_curve(self) -> None:
-        fitted = self.fitted
-        curve: Sequence[Point] = ()
+    def _draw(self) -> None:
+        """Work out the learning curve whenever nobody labels for a moment."""
+        drawn: Fitted | None = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or (self.fitted is not drawn and not self.refitting))  # noqa: B023
+                seen = self.fitted
+                self._changed.wait_for(lambda: self._closed or self.refitting or self.fitted is not seen, PAUSE)  # noqa: B023
+                if self._closed:
+                    return
+                if self.refitting or self.fitted is not seen:
+                    continue
+            curve = self._points(seen)
+            with self._changed:
+                if curve is not None and self.fitted is seen:
+                    self.fitted = replace(seen, curve=curve)
+                    self.revision += 1
+                drawn = self.fitted if self.fitted.curve is not None else drawn
+
+    def _points(self, fitted: Fitted) -> Sequence[Point] | None:
+        if fitted.learned is None:
+            return ()
         try:
             order = [(n, own) for cell, own in self.project.store.order() if (n := self.number(cell)) is not None]
-            curve = learning_curve(self.pool, order, self.learner.block, prior=self.prior())
+            return self._curve.points(
+                order, self.prior(), fitted.learned.estimate, lambda: self.refitting or self._closed
+            )
         except Exception as error:  # a page without a curve is still of use
             log.exception("the learning curve failed", exc_info=error)
-        with self._changed:
-            if self.fitted is fitted:
-                self.fitted = Fitted(fitted.revision, fitted.labels, fitted.learned, curve)
-                self.revision += 1
+            return ()
 
     def shares(self) -> dict[int, float]:
         """Of the map, by class."""

@@ -5,9 +5,9 @@ export function accuracy(state) {
   const { estimate, random } = state;
   if (!estimate) return [];
   const x = (value) => (4 + 292 * value).toFixed(1);
-  const words = `${percent(estimate.low)} to ${percent(estimate.high)}`;
+  const words = `${(100 * estimate.low).toFixed(0)} to ${percent(estimate.high)}`;
   const parts = [
-    element("p", { class: "big" }, percent(estimate.value), element("small", { text: ` of cells right, between ${words}` })),
+    element("p", { class: "big" }, percent(estimate.value), element("small", { text: ` right (${words})` })),
     element("svg", { viewBox: "0 0 300 30", role: "img", "aria-label": `Accuracy ${percent(estimate.value)}, 95 % interval ${words}` },
       element("rect", { x: 4, y: 9, width: 292, height: 6, rx: 3, fill: "currentColor", "fill-opacity": 0.12 }),
       element("rect", { x: x(estimate.low), y: 7, width: Math.max(2, 292 * (estimate.high - estimate.low)).toFixed(1), height: 10, rx: 3, fill: "var(--bar)" }),
