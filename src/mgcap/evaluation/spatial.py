@@ -10,6 +10,7 @@ import math
 import warnings
 
 import numpy as np
+from scipy.special import stdtrit
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
 from mgcap.evaluation.assessment import Estimate
@@ -62,8 +63,6 @@ def blocked_share(right: Array, blocks: Array) -> Estimate:
     as there are blocks. Wilson's interval for that number, with Student's quantile for few blocks, is wide where there
     are few labels, and not empty where all are right.
     """
-    from scipy import stats
-
     right = np.asarray(right, np.float64)
     count, numbers = len(right), np.unique(blocks, return_inverse=True)[1].reshape(-1)
     share, several = float(right.mean()), int(numbers.max()) + 1
@@ -73,7 +72,7 @@ def blocked_share(right: Array, blocks: Array) -> Estimate:
     variance = several / (several - 1) * float((rest**2).sum()) / count**2
     spread = share * (1 - share)
     effective = float(np.clip(spread / variance, several, count)) if variance > 0 and spread > 0 else float(several)
-    t = float(stats.t.ppf(0.975, several - 1))
+    t = float(stdtrit(several - 1, 0.975))
     centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
     half = t / (1 + t * t / effective) * math.sqrt(spread / effective + t * t / (4 * effective**2))
     return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), math.sqrt(spread / effective))

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.spatial import KDTree
 from torch import Tensor
 
 from mgcap.errors import RasterError
@@ -18,6 +19,7 @@ from mgcap.geo.index import Index
 from mgcap.geo.sources import crs_of, transform_of
 from mgcap.inference.examples import FAR
 from mgcap.inference.projection import shipped_projection
+from mgcap.labelling.likeness import Likeness
 from mgcap.typing import Array
 
 #: Bytes of vectors that are kept in memory, at most.
@@ -50,6 +52,21 @@ class Pool:
         """``[n, p]`` of length one, in half precision."""
         every = [F.normalize(part.float() + self.mean, dim=1).half() for part in torch.split(self.vectors, 16_384)]
         return torch.cat(every) if every else self.vectors
+
+    @cached_property
+    def likeness(self) -> Likeness:
+        """How like each other cells are."""
+        return Likeness(self.vectors)
+
+    @cached_property
+    def _tree(self) -> KDTree:
+        return KDTree(self.places)
+
+    def near(self, cell: int) -> list[int]:
+        """Cells whose tiles overlap that of a cell, with itself."""
+        side = self.tile * (1 - 1e-6)  # tiles side by side do not overlap
+        found: list[int] = self._tree.query_ball_point(self.places[cell], side, p=float("inf"))
+        return found
 
     @cached_property
     def _numbers(self) -> dict[tuple[int, int, int], int]:

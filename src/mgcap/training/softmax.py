@@ -67,15 +67,29 @@ class Rotated:
     mean: Tensor  #: [d], what was taken off
     basis: Tensor | None  #: [d, r]; None in the dual, where x^T v / sqrt(s) stands for it
 
+    def unrotate(self, weights: Tensor, descriptors: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights ``[K, d]`` and bias for the descriptors that were rotated, of those for coordinates, bias last."""
+        if self.basis is not None:
+            primal = self.basis @ weights[:-1]
+        else:
+            # x centred, z = v sqrt(s), and x^T v / sqrt(s) has orthonormal columns: w = x^T z w_z / s
+            dual = self.coordinates @ (weights[:-1] / self.variances.unsqueeze(1))
+            primal = descriptors.T @ dual - torch.outer(self.mean, dual.sum(0))
+        return primal.T.contiguous(), weights[-1] - self.mean @ primal
 
-def rotate(descriptors: Tensor) -> Rotated:
+
+def rotate(descriptors: Tensor, mean: Tensor | None = None) -> Rotated:
     """Centre and rotate ``[n, d]`` descriptors into at most min(n, d) coordinates without loss.
+
+    Args:
+        descriptors: In memory or mapped from disk.
+        mean: What is taken off, their mean without; it matters where a head's bias is not free.
 
     Raises:
         DataError: If they are not finite.
     """
     count, length = descriptors.shape
-    mean = descriptors.mean(0)
+    mean = descriptors.mean(0) if mean is None else mean
     dual = count <= length
     if dual:
         gram = torch.zeros(count, count, dtype=torch.float64)
@@ -265,21 +279,8 @@ class HeadSolver:
 
     def head(self, solution: Solution) -> LinearHead:
         """The head for descriptors."""
-        weights, bias = solution.weights[:-1], solution.weights[-1]
-        rotated = self.rotated
-        if rotated.basis is not None:
-            primal = rotated.basis @ weights
-        else:
-            # x centred, z = v sqrt(s), and x^T v / sqrt(s) has orthonormal columns: w = x^T z w_z / s
-            dual = rotated.coordinates @ (weights / rotated.variances.unsqueeze(1))
-            primal = self.descriptors.T @ dual - torch.outer(rotated.mean, dual.sum(0))
-        return LinearHead(
-            primal.T.contiguous(),
-            bias - rotated.mean @ primal,
-            solution.regularisation,
-            solution.cv_loss,
-            solution.cv_accuracy,
-        )
+        weight, bias = self.rotated.unrotate(solution.weights, self.descriptors)
+        return LinearHead(weight, bias, solution.regularisation, solution.cv_loss, solution.cv_accuracy)
 
 
 def solve_head(

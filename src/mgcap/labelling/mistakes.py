@@ -1,0 +1,39 @@
+"""Labels that all the others contradict."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mgcap.labelling.learner import Learned
+
+
+class Mistake(NamedTuple):
+    """A label that is likely wrong."""
+
+    cell: int
+    given: int  #: the number of the class that it has
+    likely: int  #: of the one that the other labels speak for
+    probability: float  #: of that one, while the label was held out
+
+
+def mistakes(learned: Learned, count: int = 20) -> list[Mistake]:
+    """Labels that were called something else while they were held out, the clearest first.
+
+    Args:
+        learned: From all labels.
+        count: How many, at most.
+    """
+    known = np.flatnonzero(~np.isnan(learned.held_out).any(1))
+    own = learned.held_out[known]
+    likely = own.argmax(1)
+    lead = own.max(1) - own[np.arange(len(known)), learned.targets[known]] if len(known) else np.zeros(0)
+    found = []
+    for place in np.argsort(-lead, kind="stable")[:count]:
+        if lead[place] <= 0:
+            break
+        label = known[place]
+        given, other = learned.classes[learned.targets[label]], learned.classes[likely[place]]
+        found.append(Mistake(int(learned.cells[label]), int(given), int(other), float(own[place].max())))
+    return found
