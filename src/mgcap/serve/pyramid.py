@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import math
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,13 @@ SIDE, THUMBNAIL = 256, 4096
 STRIP = 1 << 24
 #: What has no data.
 EMPTY = 225
+
+
+class _Job(NamedTuple):
+    """A picture that is asked for: scale, column and row."""
+
+    place: tuple[int, int, int]
+    picture: Future[bytes]
 
 
 class Pyramid:
@@ -53,9 +61,11 @@ class Pyramid:
         steps = max(0, math.ceil(math.log2(longest / THUMBNAIL)))
         #: The finest scale of the thumbnail.
         self.coarse = -1 if overviews else self.finest - steps
-        self._local = threading.local()
         self._closed = threading.Event()
-        self._threads = ThreadPoolExecutor(threads, "tiles")
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._count = threads
+        for _ in range(threads):
+            threading.Thread(target=self._work, name="tiles", daemon=True).start()
         self._thumbnail: Future[list[Array]] = Future()
         if self.coarse >= 0:
             threading.Thread(target=self._make_thumbnail, name="thumbnail", daemon=True).start()
@@ -63,7 +73,8 @@ class Pyramid:
     def close(self) -> None:
         """Stop reading."""
         self._closed.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._count):
+            self._jobs.put(None)
 
     def tile(self, z: int, x: int, y: int) -> Future[bytes]:
         """A picture as JPEG; those at the right and lower edge are smaller.
@@ -76,9 +87,26 @@ class Pyramid:
         step = 1 << (self.finest - z)
         if not (0 <= x < math.ceil(self.width / step / SIDE) and 0 <= y < math.ceil(self.height / step / SIDE)):
             raise DataError("there is no such tile")
-        return self._threads.submit(self._picture, z, x, y)
+        job = _Job((z, x, y), Future())
+        self._jobs.put(job)
+        return job.picture
 
-    def _picture(self, z: int, x: int, y: int) -> bytes:
+    def _work(self) -> None:
+        """Read pictures with a dataset of this thread alone: GDAL's are for one thread."""
+        with ExitStack() as stack:
+            dataset: DatasetReader | None = None
+            while (job := self._jobs.get()) is not None:
+                if self._closed.is_set() or not job.picture.set_running_or_notify_cancel():
+                    job.picture.cancel()
+                    continue
+                try:
+                    if dataset is None:
+                        dataset = stack.enter_context(open_raster(self.path, self.allow_vrt))
+                    job.picture.set_result(self._picture(dataset, *job.place))
+                except Exception as error:  # whoever asked is told
+                    job.picture.set_exception(error)
+
+    def _picture(self, dataset: DatasetReader, z: int, x: int, y: int) -> bytes:
         if z <= self.coarse:
             level = self._thumbnail.result(600)[self.coarse - z]
             pixels = level[y * SIDE : (y + 1) * SIDE, x * SIDE : (x + 1) * SIDE]
@@ -87,15 +115,8 @@ class Pyramid:
             left, top = x * SIDE * step, y * SIDE * step
             width, height = min(SIDE * step, self.width - left), min(SIDE * step, self.height - top)
             with reading(self.path):
-                pixels = self._read(self._dataset(), (left, top, width, height), step)
+                pixels = self._read(dataset, (left, top, width, height), step)
         return _jpeg(pixels)
-
-    def _dataset(self) -> DatasetReader:
-        """The raster, opened once for each thread: GDAL's datasets are for one at a time."""
-        if not hasattr(self._local, "dataset"):
-            self._local.stack = ExitStack()
-            self._local.dataset = self._local.stack.enter_context(open_raster(self.path, self.allow_vrt))
-        return self._local.dataset
 
     def _read(self, dataset: DatasetReader, window: tuple[int, int, int, int], step: int) -> Array:
         shape = math.ceil(window[3] / step), math.ceil(window[2] / step)
