@@ -65,7 +65,7 @@ def _with_head(base: MGCAP, learned: Learned) -> MGCAP:
     before = base.head
     base.head = nn.Identity()  # type: ignore[assignment]
     try:
-        model = copy.deepcopy(base)
+        model = copy.deepcopy(base, {id(base.backbones): base.backbones})  # which nobody changes
     finally:
         base.head = before
     model.config = base.config.replace(num_classes=len(bias))
