@@ -264,6 +264,10 @@ def test_labels_of_a_file_and_of_a_colleague_are_merged(client: TestClient, proj
     assert found["labels"] == 3 and found["conflicts"] == 2
     assert project.labels()[0][Cell("scene.tif", 9, 9)] == 1
     assert {own.who for own in project.labels()[1][Cell("scene.tif", 8, 20)]} == {"anna", "anna (labels.gpkg)"}
+    version = project.store.version()
+    with (other.folder / "labels.gpkg").open("rb") as file:  # what was loaded once is not loaded again
+        again = client.post("/api/label/load", files={"file": ("labels.gpkg", file)}).json()
+    assert again["labels"] == 0 and project.store.version() == version
     assert client.post("/api/label/load", files={"file": ("x.exe", b"MZ")}).status_code == 415
     reply = client.post("/api/label/load", files={"file": ("x.gpkg", b"MZ")})
     assert reply.status_code == 400 and str(tmp_path) not in reply.text

@@ -6,7 +6,7 @@ import getpass
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from mgcap.errors import DataError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+    from mgcap.labelling.project import Project
     from mgcap.serve.settings import Settings
 
 Rasters = Annotated[
@@ -91,8 +92,12 @@ def label(
             opened.add_class(name)
     for path in labels or []:
         _load(opened, path, field, user)
-    settings = {"people": tokens_for(folder, [user])}
-    serve_project(opened, base, user, settings, port, lambda url: _open(url, no_browser))
+    from mgcap.serve.settings import Settings
+
+    settings = Settings(people=tokens_for(folder, [user]))
+    serve_project(
+        opened, base, settings, port, lambda url: _open(f"{url}/#token={next(iter(settings.people))}", no_browser)
+    )
 
 
 class Base:
@@ -126,7 +131,7 @@ def _prepare(
 
     from mgcap.geo.indexing import index_raster
     from mgcap.geo.opening import is_virtual
-    from mgcap.labelling.project import add_raster, create_project, known_index
+    from mgcap.labelling.project import Project, add_raster, create_project, is_project, known_index
     from mgcap.persistence.shipped import find_model
 
     if indexes and len(indexes) != len(files):
@@ -149,12 +154,14 @@ def _prepare(
         else str(model)
     )
     from_model, block = chosen
+    if is_project(folder) and from_model and not Project(folder).about.prior:
+        bars.say("--from-model is for new projects; this one goes on as it began")
     create_project(folder, name, [str(own) for own in classifier.classes_] if from_model else (), block)
     for file, target in zip(files, targets, strict=True):
         add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt)
 
 
-def _load(project: Any, path: Path, field: str | None, user: str) -> None:
+def _load(project: Project, path: Path, field: str | None, user: str) -> None:
     from mgcap.labelling.loading import load_labels
 
     found = load_labels(project, path, field, user)
@@ -191,42 +198,56 @@ def _open(url: str, no_browser: bool) -> None:
             bars.say("no browser could be opened; open the address yourself")
 
 
-def serve_project(
-    project: Any,
-    base: Base,
-    user: str,
-    settings: dict[str, Any] | Settings,
-    port: int,
-    tell: Callable[[str], None],
-) -> None:
+def serve_together(folder: Path, people: str | None, settings: Settings, port: int, options: r.RasterOptions) -> None:
+    """Serve a project for several people, each with an address of their own.
+
+    Args:
+        folder: Of the project.
+        people: Their names, with commas; by default those of the last time.
+        settings: Of the service.
+        port: To listen at.
+        options: How to load the base model.
+    """
+    r.need_geo()
+    from mgcap.labelling.project import Project
+    from mgcap.serve.labellers import tokens_for
+
+    project = Project(folder)
+    names = [own.strip() for own in (people or "").split(",") if own.strip()]
+    own = settings.model_copy(update={"people": tokens_for(folder, names or [])})
+    if not own.people:
+        raise DataError("nobody has a token yet; name those who label with --people, as anna,ben")
+
+    def tell(url: str) -> None:
+        for token, name in own.people.items():
+            data.print(f"{name}: {url}/#token={token}", markup=False, soft_wrap=True)
+        bars.say("each address is for one person; stop with Ctrl+C, labels are saved at every click")
+
+    serve_project(project, Base(options), own, port, tell)
+
+
+def serve_project(project: Project, base: Base, settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     """Serve a project until it is stopped.
 
     Args:
         project: Open.
         base: Gives the base model.
-        user: Who labels where tokens have no names.
         settings: Of the service.
         port: To listen at.
-        tell: Takes the address, with the first token.
+        tell: Takes the address.
     """
     from mgcap.labelling.live import Live
     from mgcap.serve.connections import Server, bound_logs, server_config
     from mgcap.serve.labelling import create_label_app
-    from mgcap.serve.settings import Settings
 
-    own = settings if isinstance(settings, Settings) else Settings(**settings)
     base.folder, base.name = project.folder, project.about.model
     with bars("Opening the project", None):
         live = Live(project, base)
-        app = create_label_app(live, user, own)
-    shown = f"[{own.host}]" if ":" in own.host else own.host
-
-    def listening(at: int) -> None:
-        token = next(iter(own.people), own.token)
-        tell(f"http://{shown}:{at}/" + (f"#token={token}" if token else ""))
-
+        app = create_label_app(live, user_name(), settings)
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound_logs()
-    server = Server(server_config(app, own.host, port, 4, lambda: None), listening)
+    config = server_config(app, settings.host, port, 4, lambda: None)
+    server = Server(config, lambda at: tell(f"http://{shown}:{at}"))
     try:
         server.run()
     except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on
@@ -236,7 +257,5 @@ def serve_project(
     finally:
         app.state.service.close()
     if not server.started:
-        raise DataError(
-            f"the page could not be served at {own.host}:{port}; is another one there? (--port takes another)"
-        )
+        raise DataError(f"the page could not be served at {shown}:{port}; is another one there? (--port takes another)")
     bars.say(f"stopped; the labels are in {project.folder}, and the same command continues them")

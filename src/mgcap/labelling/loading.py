@@ -133,13 +133,18 @@ def _new_classes(project: Project, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _without_contradiction(project: Project, found: Sequence[_Said], name: str) -> list[Change]:
-    """Changes that overwrite nobody's label: what the same person has said otherwise stands under the file's name."""
+    """Changes that overwrite nobody's label: what the same person has said otherwise stands under the file's name.
+
+    What was loaded before is not loaded again, whatever became of it since.
+    """
     numbers = {own.name.casefold(): own.number for own in project.classes}
-    there = project.store.labels()
+    there, before = project.store.labels(), project.store.loaded()
     changes: dict[tuple[Cell, str], Change] = {}
     for cell, label, who in found:
-        number = numbers[label.casefold()]
+        number, other = numbers[label.casefold()], f"{who} ({name})"
+        if number in (before.get((cell, who)), before.get((cell, other))):
+            continue
         own = next((each.number for each in there.get(cell, ()) if each.who == who), None)
-        key = cell, who if own in (None, number) else f"{who} ({name})"
+        key = cell, who if own in (None, number) else other
         changes[key] = Change(cell, key[1], number)
     return list(changes.values())

@@ -133,6 +133,14 @@ class Store:
         cells = [(cell, decided(labels[cell])) for row in rows if (cell := Cell(*row)) in labels]
         return [(cell, number) for cell, number in cells if number is not None]
 
+    def loaded(self) -> dict[tuple[Cell, str], int | None]:
+        """What files have said last, by cell and person."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT raster, row, col, who, after FROM history WHERE kind = 'load' ORDER BY id"
+            )
+            return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall()}
+
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
         """A transaction that no other process can come between; on the disk when it ends."""
