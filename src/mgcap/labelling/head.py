@@ -29,7 +29,7 @@ from mgcap.typing import Array
 
 #: Values of lambda that cross-validation tries for a hundred labels; for n of them they are times 100 / n, as what is
 #: known of weights beforehand does not grow with the labels.
-STRENGTHS = (1e-2, 1e-3, 1e-4)
+STRENGTHS = (1e-2, 2e-3, 4e-4)
 #: Used where there is no cross-validation.
 USUAL = 1e-3
 #: How far the bias may go from a head that was there before: the variance of its normal distribution.

@@ -21,6 +21,7 @@ from torch import Tensor
 from mgcap.errors import ValuesError, did_you_mean
 from mgcap.labelling.learner import Learned
 from mgcap.labelling.pool import Pool
+from mgcap.threads import one_thread
 from mgcap.typing import Array
 
 #: What suggestions can be made for.
@@ -28,7 +29,7 @@ MODES = ("teach", "rare", "unknown")
 #: Labels before which representative cells are suggested rather than cells between classes.
 FIRST = 10
 #: Cells of a large pool that are looked at: as those that others are like, and as those to suggest.
-SAMPLE, CANDIDATES = 2048, 1024
+SAMPLE, CANDIDATES = 1024, 1024
 #: Of cells between classes, as many times more are looked at as are asked for.
 MORE = 40
 #: How much likeness to what is suggested beside it counts against a cell between two classes.
@@ -96,6 +97,19 @@ def suggest(
     """
     if mode not in MODES:
         raise ValuesError(f"`mode` is {', '.join(MODES[:-1])} or {MODES[-1]}, not {mode}{did_you_mean(mode, MODES)}")
+    with one_thread():  # several would wait for each other on a busy machine
+        return _suggest(pool, learned, labels, mode, count, names, seed)
+
+
+def _suggest(
+    pool: Pool,
+    learned: Learned | None,
+    labels: Collection[int],
+    mode: str,
+    count: int,
+    names: Sequence[str],
+    seed: int,
+) -> list[Suggestion]:
     free = _Free.of(pool, labels)
     # a head that was there before has something to teach without labels, too
     cold = learned is None or (
@@ -196,18 +210,16 @@ def _rare(
     rare = (counts <= counts.mean() / 2) | (areas <= 0.5 / len(areas))
     order = np.lexsort((areas, counts))
     order = order[rare[order]] if rare.any() else order[:1]
-    probabilities = learned.probabilities.copy()
+    elsewhere = _representative(free, labels, count // ELSEWHERE, seed)
     found: list[Suggestion] = []
-    for place in cycle(order):
-        if len(found) >= count or not free.free.any():
-            break
-        if len(found) % ELSEWHERE == ELSEWHERE - 1:
-            taken = [*labels, *(suggestion.cell for suggestion in found)]
-            found += _representative(free, taken, 1, seed)
+    places = cycle(order)
+    while len(found) < count and (elsewhere or free.free.any()):
+        if elsewhere and (len(found) % ELSEWHERE == ELSEWHERE - 1 or not free.free.any()):
+            found.append(elsewhere.pop(0))
             continue
-        cells = free.cells
-        cell = int(cells[probabilities[cells, place].argmax()])
-        share, many = float(probabilities[cell, place]), int(counts[place])
+        cells, place = free.cells, next(places)
+        cell = int(cells[learned.probabilities[cells, place].argmax()])
+        share, many = float(learned.probabilities[cell, place]), int(counts[place])
         of = f"of which there {'is' if many == 1 else 'are'} {many or 'no'} label{'s' if many != 1 else ''}"
         words = f"may be {_named(names, int(learned.classes[place]))} ({share:.2f}), {of}"
         found.append(Suggestion(cell, words, share))
