@@ -77,8 +77,14 @@ function select(cell, look = true) {
   if (cell && state.rasters[cell[0]] !== view.raster) open_raster(cell[0]);
   view.select(cell ? cell.slice(1) : null);
   $("cell-section").hidden = !cell;
-  if (cell && look) show_cell();
+  $("map").dataset.cell = cell ? `${cell[1]},${cell[2]}` : "";
+  if (!cell) return;
+  $("cell").replaceChildren(heading(cell));  // at once: a number may be pressed before more is known
+  if (look) show_cell();
 }
+
+const heading = (cell, number) => element("p", { class: "cell-head" }, `Row ${cell[1] + 1}, column ${cell[2] + 1}`,
+  number ? element("span", { class: "swatch", "--colour": classes.colour(number) }) : null);
 
 function go(cell) { select(cell); view.fly(cell.slice(1)); }
 
@@ -89,8 +95,7 @@ async function show_cell() {
   catch (error) { say(error.message, true); return; }
   if (String(asked) !== String(selected)) return;
   const by = found.labels.map((own) => `${own.who}: ${classes.name(own.number)}`).join(", ");
-  const parts = [element("p", { class: "cell-head" }, `Row ${asked[1] + 1}, column ${asked[2] + 1}`,
-    found.number ? element("span", { class: "swatch", "--colour": classes.colour(found.number) }) : null)];
+  const parts = [heading(asked, found.number)];
   if (!found.data) parts.push(element("p", { class: "hint", text: "There is no data here." }));
   if (by) parts.push(element("p", { class: "hint", text: found.conflict ? `In conflict. ${by}` : by }));
   if (found.unknown) parts.push(element("p", { class: "hint", text: "Unknown: unlike all that is labelled." }));
