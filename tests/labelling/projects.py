@@ -11,7 +11,8 @@ from rasterio.transform import from_origin
 from mgcap.geo.blocks import Cells
 from mgcap.geo.index import create_index
 from mgcap.geo.opening import open_raster
-from mgcap.labelling.project import Project, add_raster, create_project
+from mgcap.labelling.about import add_raster, create_project
+from mgcap.labelling.project import Project
 from tests.geo.indexes import about_of, plan_of
 
 #: Cells from top to bottom and from left to right, of 10 x 10 pixels of 0.5 m.

@@ -16,7 +16,8 @@ import pytest
 import shapely
 
 from mgcap.errors import DataError
-from mgcap.labelling.project import Project, add_raster, create_project
+from mgcap.labelling.about import add_raster, create_project
+from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
 from tests.labelling.projects import make_project
 

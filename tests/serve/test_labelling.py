@@ -188,12 +188,27 @@ def test_proposals_are_cells_without_labels(client: TestClient) -> None:
     assert client.get("/api/label/suggest", params={"mode": "x"}).status_code == 422
 
 
+def test_the_accuracy_is_measured_by_labels_that_were_not_suggested(client: TestClient) -> None:
+    _teach(client, 5)
+    easy = _settled(client)
+    assert easy["measured"] == {"labels": easy["labels"], "suggested": False} and easy["random"] is not None
+    for row in range(2, 14, 2):  # wrong on purpose, so that they would spoil the figure
+        _label(client, [[0, row, 3]], 3, suggested=True)
+    state = _settled(client)
+    assert state["measured"]["labels"] <= easy["labels"] and not state["measured"]["suggested"]
+    assert state["estimate"]["value"] > 0.85
+    found = client.get("/api/label/suggest", params={"mode": "random"}).json()["cells"]
+    cells = np.array([own["cell"][1:] for own in found])
+    assert len(cells) == 10 and np.abs(cells[:, None] - cells).max(-1)[~np.eye(10, dtype=bool)].min() >= 2
+
+
 def test_a_page_is_told_of_what_others_and_other_processes_do(client: TestClient, project: Project) -> None:
     revision = _settled(client)["revision"]
     other = Project(project.folder)
     threading.Timer(0.3, lambda: other.label([Cell("scene.tif", 7, 7)], 1, "clara")).start()
+    state = {"revision": revision}
     for _ in range(5):
-        state = client.get("/api/label/state", params={"after": revision}).json()
+        state = client.get("/api/label/state", params={"after": state["revision"]}).json()
         if state["labels"]:
             break
     assert state["revision"] > revision and state["labels"] == 1
@@ -300,7 +315,7 @@ def test_tokens_of_people_stay_and_are_nobody_elses(project: Project) -> None:
 
 
 def test_a_project_of_a_raster_without_a_place(tmp_path: Path) -> None:
-    from mgcap.labelling.project import add_raster, create_project
+    from mgcap.labelling.about import add_raster, create_project
     from tests.labelling.projects import write_index
 
     raster = write_scene(tmp_path / "scene.tif", crs=None)

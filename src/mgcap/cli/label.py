@@ -131,7 +131,8 @@ def _prepare(
 
     from mgcap.geo.indexing import index_raster
     from mgcap.geo.opening import is_virtual
-    from mgcap.labelling.project import Project, add_raster, create_project, is_project, known_index
+    from mgcap.labelling.about import add_raster, create_project, is_project, known_index
+    from mgcap.labelling.project import Project
     from mgcap.persistence.shipped import find_model
 
     if indexes and len(indexes) != len(files):

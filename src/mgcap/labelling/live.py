@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mgcap.errors import DataError, MgcapError
+from mgcap.evaluation.assessment import Estimate
+from mgcap.evaluation.spatial import block_numbers, blocked_share
 from mgcap.labelling.classes import LabelClass
 from mgcap.labelling.curve import Point
 from mgcap.labelling.kept_curve import KeptCurve
-from mgcap.labelling.learner import Learned, Learner, Prior
+from mgcap.labelling.learner import LEAST_LABELS, Learned, Learner, Prior
 from mgcap.labelling.pool import Pool, open_pool
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell, Label
@@ -33,6 +35,18 @@ log = logging.getLogger("mgcap.labelling")
 PAUSE = 0.8
 
 
+class Measured(NamedTuple):
+    """The accuracy of the map, by labels that were held out with their blocks of land.
+
+    Suggested cells are the hardest ones, on which the map is far less often right than elsewhere. So they teach, and
+    the others measure, where there are enough of these.
+    """
+
+    estimate: Estimate
+    labels: int  #: that it is measured by
+    suggested: bool  #: whether suggested cells are among them
+
+
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """The map as it follows from labels.
@@ -41,12 +55,14 @@ class Fitted:
         revision: Of the state that it belongs to.
         labels: The class of each cell of the pool that has one.
         learned: None where there are too few classes yet.
+        measured: How right it is, where that can be said.
         curve: Accuracy by the number of labels, where it was worked out.
     """
 
     revision: int
     labels: dict[int, int]
     learned: Learned | None
+    measured: Measured | None = None
     curve: Sequence[Point] | None = None
 
 
@@ -62,7 +78,8 @@ class Live:
         self.project, self.classifier = project, classifier
         self.pool: Pool = open_pool(project.indexes)
         self.learner = Learner(self.pool, project.about.block)
-        self._curve = KeptCurve(Learner(self.pool, project.about.block))
+        self._beside = Learner(self.pool, project.about.block)  # for the thread of the curve
+        self._curve = KeptCurve(self._first)
         self._head = self._model_head() if project.about.prior else None
         self._changed = threading.Condition()
         self._seen = project.store.version()
@@ -200,9 +217,10 @@ class Live:
             self._done = wanted
 
     def _fit(self, labels: dict[int, int], wanted: int) -> None:
-        problem, learned = "", None
+        problem, learned, measured = "", None, None
         try:
             learned = self.learner.fit(labels, self.prior())
+            measured = self._measure(learned)
         except MgcapError as error:
             problem = str(error)
         except Exception as error:  # the page says so, and labels are safe
@@ -212,8 +230,28 @@ class Live:
             self.revision += 1
             self.refitting = self.wanted != wanted
             self.problem = problem
-            self.fitted = Fitted(wanted, labels, learned)
+            self.fitted = Fitted(wanted, labels, learned, measured)
             self._changed.notify_all()
+
+    def _first(self, labels: dict[int, int]) -> Estimate | None:
+        """How right the first labels made the map."""
+        return self._measured_by(self._measure(self._beside.fit(labels, self.prior())))
+
+    @staticmethod
+    def _measured_by(found: Measured | None) -> Estimate | None:
+        return None if found is None or found.suggested else found.estimate
+
+    def _measure(self, learned: Learned | None) -> Measured | None:
+        if learned is None or learned.estimate is None:
+            return None
+        hard = {self.number(own) for own in self.project.store.suggested()}
+        known = np.isfinite(learned.held_out).all(1)
+        own = known & np.array([int(cell) not in hard for cell in learned.cells], bool)
+        if own.sum() < LEAST_LABELS or own.all():
+            return Measured(learned.estimate, len(learned.cells), bool(hard & set(learned.cells.tolist())))
+        right = learned.held_out[own].argmax(1) == learned.targets[own]
+        blocks = block_numbers(self.pool.places[learned.cells[own]], self.learner.block)
+        return Measured(blocked_share(right, blocks), int(own.sum()), False)
 
     def _draw(self) -> None:
         """Work out the learning curve whenever nobody labels for a moment."""
@@ -239,9 +277,7 @@ class Live:
             return ()
         try:
             order = [(n, own) for cell, own in self.project.store.order() if (n := self.number(cell)) is not None]
-            return self._curve.points(
-                order, self.prior(), fitted.learned.estimate, lambda: self.refitting or self._closed
-            )
+            return self._curve.points(order, self._measured_by(fitted.measured), lambda: self.refitting or self._closed)
         except Exception as error:  # a page without a curve is still of use
             log.exception("the learning curve failed", exc_info=error)
             return ()

@@ -7,16 +7,12 @@ the latter, so several processes may work in one folder.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from mgcap.errors import DataError, missing
+from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
+from mgcap.labelling.about import FILE, read_about
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
@@ -30,125 +26,7 @@ from mgcap.labelling.outlines import Outlines
 from mgcap.labelling.store import Cell, Change, Label, Store, decided
 from mgcap.persistence.files import write_json
 
-_FILE, _LABELS = "project.json", "labels.gpkg"
-#: The longest file that is read, in bytes.
-_LONGEST = 8 << 20
-
-
-class ProjectRaster(BaseModel):
-    """A raster of a project.
-
-    Attributes:
-        raster: Its path as seen from the folder.
-        index: That of its index.
-        allow_vrt: Whether the raster may read other files.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    raster: Annotated[str, Field(min_length=1)]
-    index: Annotated[str, Field(min_length=1)]
-    allow_vrt: bool = False
-
-    @property
-    def name(self) -> str:
-        """By which labels name it."""
-        return Path(self.raster).name
-
-
-class About(BaseModel):
-    """What ``project.json`` says.
-
-    Attributes:
-        format: Version of the layout, raised when projects come out otherwise.
-        rasters: In the order in which they were added.
-        classes: Also those that were removed, as the history names them.
-        model: Whose descriptors the indexes have: its name, or its file as seen from the folder.
-        prior: Whether the model's own classes and head are what labelling begins with.
-        block: Side of the blocks of land of the cross-validation, in the unit of the first raster; None: 4 tiles.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format: Literal[1] = 1
-    rasters: tuple[ProjectRaster, ...] = ()
-    classes: tuple[LabelClass, ...] = ()
-    model: str = "ucmerced"
-    prior: bool = False
-    block: Annotated[float, Field(gt=0)] | None = None
-
-
-def is_project(folder: Path) -> bool:
-    """Whether there is a project in a folder."""
-    return (folder / _FILE).is_file()
-
-
-def _read(folder: Path) -> About:
-    path = folder / _FILE
-    if not path.is_file():
-        raise DataError(missing("project", folder) if not folder.exists() else f"{folder} is not a project of labels")
-    try:
-        if path.stat().st_size > _LONGEST:
-            raise ValueError("it is too long")
-        return About.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, ValidationError) as error:
-        raise DataError(f"{path} is damaged, or of another version of mgcap") from error
-
-
-def create_project(folder: Path, model: str, prior: Sequence[str] = (), block: float | None = None) -> None:
-    """A project without rasters; one that is there is left as it is.
-
-    Args:
-        folder: Its place.
-        model: Whose descriptors are used.
-        prior: The classes of the model, if labelling begins with them.
-        block: Side of the blocks of land of the cross-validation.
-    """
-    from mgcap.names import human_names
-
-    if is_project(folder):
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise DataError(f"{folder} is there already, and is no project of labels; give another `project`")
-    folder.mkdir(parents=True, exist_ok=True)
-    classes: list[LabelClass] = []
-    for label, name in zip(prior, human_names(list(prior)), strict=True):
-        classes = add_class(classes, name, learnt=label)
-    about = About(classes=tuple(classes), model=model, prior=bool(prior), block=block)
-    write_json(folder / _FILE, about.model_dump(mode="json"))
-
-
-def known_index(folder: Path, raster: Path) -> Path | None:
-    """Where a project has the index of a raster; None if it has none."""
-    if not is_project(folder):
-        return None
-    for own in _read(folder).rasters:
-        if (folder / own.raster).resolve() == raster.resolve():
-            return folder / own.index
-    return None
-
-
-def add_raster(folder: Path, raster: Path, index: Path, allow_vrt: bool = False) -> None:
-    """Let a raster be labelled in a project too; one that is there already may have moved.
-
-    Raises:
-        DataError: If another raster of the project has its name.
-    """
-    about = _read(folder)
-    new = ProjectRaster(raster=_seen(raster, folder), index=_seen(index, folder), allow_vrt=allow_vrt)
-    others = [own for own in about.rasters if own.name != new.name]
-    for own in about.rasters:
-        there = (folder / own.raster).resolve()
-        if own.name == new.name and there != raster.resolve() and there.exists():
-            raise DataError(f"the project {folder} has another raster of the name {new.name}")
-    if new not in about.rasters:
-        rasters = tuple(new if own.name == new.name else own for own in about.rasters)
-        rasters = rasters if len(others) < len(about.rasters) else (*about.rasters, new)
-        write_json(folder / _FILE, about.model_copy(update={"rasters": rasters}).model_dump(mode="json"))
-
-
-def _seen(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+_LABELS = "labels.gpkg"
 
 
 class Project:
@@ -163,7 +41,7 @@ class Project:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser()
-        self.about = _read(self.folder)
+        self.about = read_about(self.folder)
         if not self.about.rasters:
             raise DataError(f"the project {self.folder} has no raster; begin with mgcap label")
         self.indexes: list[Index] = [open_index(self.folder / own.index) for own in self.about.rasters]
@@ -189,14 +67,14 @@ class Project:
 
     def _rewrite(self, make: Callable[[Sequence[LabelClass]], list[LabelClass]]) -> None:
         """Change the classes, within a transaction: nobody else changes them meanwhile."""
-        about = _read(self.folder)
+        about = read_about(self.folder)
         self.about = about.model_copy(update={"classes": tuple(make(about.classes))})
-        write_json(self.folder / _FILE, self.about.model_dump(mode="json"))
+        write_json(self.folder / FILE, self.about.model_dump(mode="json"))
         self.store.rename(self._class_names())
 
     def reload(self) -> None:
         """See what another process has made of the classes."""
-        self.about = self.about.model_copy(update={"classes": _read(self.folder).classes})
+        self.about = self.about.model_copy(update={"classes": read_about(self.folder).classes})
 
     def add_class(self, name: str, colour: str | None = None) -> LabelClass:
         """One more class."""
@@ -246,7 +124,9 @@ class Project:
             if grid is None or not (0 <= row < grid.rows and 0 <= col < grid.columns):
                 raise DataError(f"there is no cell in row {row + 1}, column {col + 1} of {raster}")
 
-    def label(self, cells: Sequence[Cell], number: int | None, by: str, resolve: bool = False) -> int:
+    def label(
+        self, cells: Sequence[Cell], number: int | None, by: str, resolve: bool = False, suggested: bool = False
+    ) -> int:
         """Give cells a class, or none; how many labels have changed.
 
         Args:
@@ -254,14 +134,16 @@ class Project:
             number: Of the class; None clears the labels of this person.
             by: Who says so.
             resolve: Whether this settles what others have said differently.
+            suggested: Whether the cells were proposed because they are hard.
         """
         self.check_cells(cells)
         if number is not None:
+            kind = "resolve" if resolve else "suggested" if suggested else "label"
             with self.store.changing():
                 self.reload()  # another process may have removed it
                 find_class(self.about.classes, number)
                 changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
-                return self.store.write(changes, by, "resolve" if resolve else "label", self._class_names())
+                return self.store.write(changes, by, kind, self._class_names())
         return self.store.change([Change(cell, by, None) for cell in dict.fromkeys(cells)], by, "clear", {})
 
     def take(self, changes: Sequence[Change], by: str) -> int:

@@ -23,7 +23,7 @@ from mgcap.labelling.undoing import Steps
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
 #: Kinds of changes that a person can undo.
-UNDOABLE = ("label", "clear", "resolve", "load")
+UNDOABLE = ("label", "suggested", "clear", "resolve", "load")
 
 
 class Cell(NamedTuple):
@@ -140,6 +140,12 @@ class Store:
                 "SELECT raster, row, col, who, after FROM history WHERE kind = 'load' ORDER BY id"
             )
             return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall()}
+
+    def suggested(self) -> set[Cell]:
+        """Cells that were labelled because they are hard, which say less of the rest."""
+        with self._lock:
+            rows = self._database.execute("SELECT DISTINCT raster, row, col FROM history WHERE kind = 'suggested'")
+            return {Cell(*row) for row in rows.fetchall()}
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:

@@ -67,13 +67,16 @@ def _raster(live: Live, number: int, pyramid: Pyramid) -> dict[str, Any]:
 
 
 def _accuracy(fitted: Fitted) -> dict[str, Any]:
-    learned, curve = fitted.learned, list(fitted.curve or ())
+    learned, measured, curve = fitted.learned, fitted.measured, list(fitted.curve or ())
     return {
         "fitted": learned is not None,
         "fitted_labels": len(fitted.labels),
         "seconds": None if learned is None else round(learned.seconds, 4),
-        "estimate": None if learned is None else _estimate(learned.estimate),
-        "random": None if learned is None else _estimate(learned.random),
+        "estimate": None if measured is None else _estimate(measured.estimate),
+        "measured": None if measured is None else {"labels": measured.labels, "suggested": measured.suggested},
+        "random": None
+        if learned is None or measured is None or measured.labels < len(learned.cells)
+        else _estimate(learned.random),
         "limit": learned.limit if learned is not None and math.isfinite(learned.limit) else None,
         "curve": [{"labels": own.labels, **(_estimate(own.estimate) or {})} for own in curve],
         "advice": advice(fitted, curve),
@@ -88,13 +91,18 @@ def _estimate(found: Estimate | None) -> dict[str, float] | None:
 
 def advice(fitted: Fitted, curve: Sequence[Point]) -> str:
     """Whether more labels are worth while, in a sentence."""
-    learned, count = fitted.learned, len(fitted.labels)
+    learned, measured, count = fitted.learned, fitted.measured, len(fitted.labels)
     labels = "label" if count == 1 else "labels"
     if learned is None:
         return "Label cells of two classes, and the map appears."
-    if learned.estimate is None:
+    if measured is None:
         return f"{count} {labels}: too few, or too close together, to say how right the map is."
-    half = (learned.estimate.high - learned.estimate.low) / 2
+    if measured.suggested:
+        return (
+            f"{count} {labels}, many of them suggested because they are hard: the map is better than this says. "
+            "Label some random places to measure it."
+        )
+    half = (measured.estimate.high - measured.estimate.low) / 2
     if len(curve) < 3:
         return f"{count} {labels}: the accuracy is known to within {100 * half:.0f} points."
     last = curve[-1]

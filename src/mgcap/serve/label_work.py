@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +32,7 @@ class Labels(BaseModel):
     cells: Annotated[list[Annotated[list[Place], Field(min_length=3, max_length=3)]], Field(max_length=MOST_CELLS)]
     number: Annotated[int, Field(ge=1)] | None = None
     resolve: bool = False
+    suggested: bool = False
 
 
 def add_work(router: APIRouter, live: Live, user: str) -> None:
@@ -49,7 +52,7 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
         known = [own for own in cells if live.number(own) is not None] if body.number is not None else cells
         if cells and not known:
             raise DataError("there is no data in this cell, so it cannot be labelled")
-        changed = live.project.label(known, body.number, person_of(request, user), body.resolve)
+        changed = live.project.label(known, body.number, person_of(request, user), body.resolve, body.suggested)
         live.refresh()
         return {"changed": changed, "revision": live.revision}
 
@@ -69,10 +72,12 @@ def _stepped(live: Live, cells: list[Cell]) -> dict[str, Any]:
 
 def _add_proposals(router: APIRouter, live: Live) -> None:
     @router.get("/suggest", summary="Where to look next, and why")
-    def suggestions(mode: Literal["teach", "rare", "unknown"] = "teach", count: Count = 10) -> dict[str, Any]:
+    def suggestions(mode: Literal["teach", "rare", "unknown", "random"] = "teach", count: Count = 10) -> dict[str, Any]:
         fitted = live.wait_fitted()
         taken = {n: 0 for own in list(live.conflicts) if (n := live.number(own)) is not None} | fitted.labels
         seed = len(fitted.labels)
+        if mode == "random":
+            return {"revision": fitted.revision, "cells": _at_random(live, taken, count)}
         found = suggest(live.pool, fitted.learned, taken, mode, count, live.names(), seed)
         return {
             "revision": fitted.revision,
@@ -104,6 +109,19 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
     def conflicts() -> dict[str, Any]:
         listed = list(live.conflicts.items())[:MOST_CELLS]
         return {"cells": [{"cell": _place(live, cell), "labels": _said(labels)} for cell, labels in listed]}
+
+
+def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str, Any]]:
+    """Cells that say how right the map is, whose tiles overlap neither each other nor labelled ones."""
+    near = {other for own in taken for other in live.pool.near(own)}
+    found: list[int] = []
+    for own in np.random.default_rng((len(taken), 5)).permutation(len(live.pool)).tolist():
+        if len(found) >= count:
+            break
+        if own not in near:
+            found.append(own)
+            near.update(live.pool.near(own))
+    return [{"cell": _of(live, own), "reason": "drawn at random, to measure the map", "score": 1.0} for own in found]
 
 
 def _cell(live: Live, place: list[int]) -> Cell:

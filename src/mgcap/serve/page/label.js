@@ -22,11 +22,12 @@ function label(cells, number = classes.chosen) {
   if (number === null) { say("add a class first: type its name at the right, as forest, and press Enter", true); $("new-class").focus(); return; }
   if (!cells.length) return;
   const resolve = number > 0 && cells.every((cell) => value_of(cell) === 0);  // who labels a conflict settles it
+  const suggested = lists.is_hard(cells);
   set_labels(cells, number || null);
   waiting += 1;
   sending = sending.then(async () => {
     try {
-      const { changed } = await post("label", { cells, number: number || null, resolve });
+      const { changed } = await post("label", { cells, number: number || null, resolve, suggested });
       const what = number ? classes.name(number) : "cleared";
       say(`${changed === 1 ? "1 label" : `${changed} labels`} saved: ${what}`);
     } catch (error) { say(error.message, true); drawn.labels = null; }

@@ -16,12 +16,19 @@ export class Lists {
     say("looking for places that teach most");
     try {
       this.proposed = (await get("suggest", { mode: $("mode").value })).cells.map((own) => ({ ...own, done: false }));
+      this.mode = $("mode").value;
       say(this.proposed.length ? "" : "there is nothing to suggest");
       this.end_similar();
       if (this.proposed.length) this.go(0);
     } catch (error) { say(error.message, true); }
     $("suggest").disabled = false;
     this.draw();
+  }
+
+  // Whether cells were suggested because they are hard: they teach, but say little of how right the map is.
+  is_hard(cells) {
+    const keys = new Set(cells.map(String));
+    return this.mode !== "random" && this.proposed.some((own) => keys.has(String(own.cell)));
   }
 
   go(number) {
