@@ -20,6 +20,7 @@ from mgcap.cli import (
     explain,
     export,
     index,
+    label,
     mapping,
     predict,
     search,
@@ -47,6 +48,7 @@ app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("index")(index.index)
 app.command("map")(mapping.make_map)
+app.command("label")(label.label)
 app.command("search")(search.search)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)

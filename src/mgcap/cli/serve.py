@@ -12,7 +12,9 @@ import typer
 
 from mgcap.cli import completion as c
 from mgcap.cli import options as o
+from mgcap.cli import rasters as r
 from mgcap.cli.console import bars, data, guarded
+from mgcap.cli.label import serve_together
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError
 from mgcap.persistence.shipped import DEFAULT_MODEL
@@ -29,6 +31,16 @@ def serve(
         typer.Option(
             help="A model that mgcap train wrote, or ucmerced; may be repeated, the first is the default.",
             autocompletion=c.models,
+        ),
+    ] = None,
+    project: Annotated[
+        Path | None,
+        typer.Option(help="A folder of mgcap label: serve its page instead, so that several people label one project."),
+    ] = None,
+    people: Annotated[
+        str | None,
+        typer.Option(
+            help="Names of those who label, as anna,ben; each gets an address. Default: all of the last time."
         ),
     ] = None,
     host: Annotated[
@@ -70,6 +82,8 @@ def serve(
     The address that it prints holds the token; open it in a browser. Programs send the token as a header.
 
     Example: mgcap serve --model ucmerced --port 8000
+
+    Labelling together: mgcap serve --project scene.labels/ --people anna,ben --host 0.0.0.0
     """
     try:
         from mgcap.serve.app import create_app
@@ -90,10 +104,14 @@ def serve(
             raise DataError(f"--allow-origin takes a site, as https://maps.example.org, not '{origin}'")
     if no_token and host not in ("127.0.0.1", "localhost", "::1"):
         bars.say(f"--no-token: everyone who reaches {host} can use this service")
+    if people is not None and project is None:
+        raise DataError("--people names those who label a --project; give both")
+    if project is not None and (model or no_token or token_file):
+        raise DataError("--project has its own model, and a token for each person; leave out --model and the token")
     settings = Settings(
         host=host,
         allow_origins=tuple(allow_origin or ()),
-        token=None if no_token else _token(token_file),
+        token=None if no_token or project is not None else _token(token_file),
         proxy_headers=proxy_headers,
         max_megabytes=max_megabytes,
         max_megapixels=max_megapixels,
@@ -101,6 +119,11 @@ def serve(
         queue=min(queue, max(4, open_files() // 8)),
         rate=rate,
     )
+    if project is not None:
+        serve_together(
+            project.expanduser(), people, settings, port, r.RasterOptions(add=add, engine=engine, device=device)
+        )
+        return
     o.run_added(add)
     models = load_models(model or [DEFAULT_MODEL], device=device, engine=engine, progress=bars)
     app = create_app(models, settings)

@@ -96,6 +96,9 @@ class Access:
         self.hosts = {*LOOPBACK, f"[{own}]" if ":" in own else own}
         self.hosts |= {host_name(urlsplit(origin).netloc) for origin in self.origins}
         self.wrong = Clients()
+        self._tokens = {token.encode(): name for token, name in settings.people.items()}
+        if settings.token is not None:
+            self._tokens[settings.token.encode()] = ""
 
     def check(self, scope: Scope) -> None:
         """Refuse a request that does not come from where it may, or lacks the token."""
@@ -104,7 +107,7 @@ class Access:
         if path == "/health":
             return
         self._check_origin(scope)
-        if self.settings.token is None or path in OPEN or path.startswith("/static/") or scope["method"] == "OPTIONS":
+        if not self._tokens or path in OPEN or path.startswith("/static/") or scope["method"] == "OPTIONS":
             return
         self._check_token(scope)
 
@@ -144,7 +147,9 @@ class Access:
             raise Refusal(429, "too many wrong tokens; try again in a minute", Retry_After=str(wait))
         scheme, _, rest = given.partition(" ")
         token = rest.strip() if scheme.lower() == "bearer" else given
-        if hmac.compare_digest(token.encode(), str(self.settings.token).encode()):
+        same = [name for known, name in self._tokens.items() if hmac.compare_digest(token.encode(), known)]
+        if same:
+            scope.setdefault("state", {})["person"] = same[0]
             return
         if given:
             self.wrong.add(client)

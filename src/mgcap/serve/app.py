@@ -125,7 +125,7 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
     )
     app.state.service = service
     app.router.route_class = UploadRoute
-    _add_errors(app)
+    add_errors(app, service.folder)
     _add_pages(app, service)
     _add_work(app, service)
     _add_maps(app, service)
@@ -134,7 +134,14 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
     return app
 
 
-def _add_errors(app: FastAPI) -> None:
+def add_errors(app: FastAPI, folder: Path) -> None:
+    """Answer errors in one sentence.
+
+    Args:
+        app: The application.
+        folder: Of the service, which answers do not name.
+    """
+
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
         return refusal_response(error)
@@ -150,8 +157,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(MgcapError)
     async def ours(request: Request, error: MgcapError) -> Response:
-        folder = str(request.app.state.service.folder)
-        words = ("the file" if word.startswith(folder) else word for word in str(error).split(" "))
+        words = ("the file" if word.startswith(str(folder)) else word for word in str(error).split(" "))
         return refusal_response(Refusal(400, " ".join(words)))
 
 

@@ -21,6 +21,7 @@ class Settings(BaseModel):
         allow_origins: Sites whose pages may use the service, as ``https://maps.example.org``; requests by these names
             are answered too.
         token: What clients must send, if anything.
+        people: Names of people by their tokens, where several share the service.
         proxy_headers: Whether a proxy stands before the service, so that ``X-Forwarded-For`` names the client.
         max_megabytes: Of an upload.
         max_megapixels: Of an image; a larger one is refused before it is decoded.
@@ -41,6 +42,7 @@ class Settings(BaseModel):
     host: str = "127.0.0.1"
     allow_origins: tuple[Origin, ...] = ()
     token: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    people: dict[Annotated[str, Field(min_length=1, max_length=1000)], str] = Field(default_factory=dict)
     proxy_headers: bool = False
     max_megabytes: Positive = 128.0
     max_megapixels: Positive = 25.0

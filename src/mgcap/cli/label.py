@@ -1,0 +1,262 @@
+"""``mgcap label``."""
+
+from __future__ import annotations
+
+import getpass
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mgcap.cli import rasters as r
+from mgcap.cli.console import bars, data, guarded
+from mgcap.cli.signature import expanded
+from mgcap.errors import DataError
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+    from mgcap.labelling.project import Project
+    from mgcap.serve.settings import Settings
+
+Rasters = Annotated[
+    list[str] | None, typer.Argument(help="GeoTIFF, JPEG 2000, PNG, JPEG and WebP files; none with --project alone.")
+]
+
+
+@guarded
+@expanded
+def label(
+    options: r.RasterOptions,
+    rasters: Rasters = None,
+    project: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the labels; default: here, as scene.labels. One that is there is continued."),
+    ] = None,
+    index: Annotated[
+        list[Path] | None,
+        typer.Option(help="Index of each raster, in their order; default: here, as scene.zarr, made if need be."),
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of classes to begin with, as forest,housing; more can be added.")
+    ] = None,
+    from_model: Annotated[
+        bool, typer.Option("--from-model", help="Begin with the classes and the map of the model, and correct these.")
+    ] = False,
+    block: Annotated[
+        float | None,
+        typer.Option(
+            help="Side of the blocks of land that are held out together to say how right the map is, in metres; "
+            "default: four tiles.",
+            min=0.001,
+        ),
+    ] = None,
+    labels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Labels to begin with: .gpkg, .shp, .geojson, .parquet or .csv, or the labels.gpkg of a colleague.",
+        ),
+    ] = None,
+    field: Annotated[str | None, typer.Option(help="Field of --labels with the class; default: class.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any that is free.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
+) -> None:
+    """Teach it your own classes on your own raster: click a few places, and the whole map follows.
+
+    The page is served on this machine alone; nothing is uploaded. Labels are saved at every click, and the same command
+    continues them. mgcap serve --project shares them with others.
+
+    Example: mgcap label scene.tif --classes forest,housing,water
+    """
+    if not rasters and project is None:
+        raise DataError("give a raster to label, or the --project to continue")
+    if field is not None and not labels:
+        raise DataError("--field names a field of --labels; give both")
+    r.need_geo()
+    need_web()
+    files = options.files(rasters or [])
+    folder = (project or Path(f"{Path(files[0]).stem}.labels")).expanduser()
+    base = Base(options)
+    if files:
+        _prepare(base, files, folder, index or [], (from_model, block))
+    elif index or from_model or block:
+        raise DataError("--index, --from-model and --block are for a new project; give its raster too")
+    from mgcap.labelling.project import Project
+    from mgcap.serve.labellers import tokens_for
+
+    opened = Project(folder)
+    user = user_name()
+    for name in [own.strip() for own in (classes or "").split(",") if own.strip()]:
+        if name.casefold() not in {own.name.casefold() for own in opened.classes}:
+            opened.add_class(name)
+    for path in labels or []:
+        _load(opened, path, field, user)
+    from mgcap.serve.settings import Settings
+
+    settings = Settings(people=tokens_for(folder, [user]))
+    serve_project(
+        opened, base, settings, port, lambda url: _open(f"{url}/#token={next(iter(settings.people))}", no_browser)
+    )
+
+
+class Base:
+    """The base model, loaded when it is first needed.
+
+    Args:
+        options: How to load it.
+    """
+
+    def __init__(self, options: r.RasterOptions) -> None:
+        self.options = options
+        self._found: SceneClassifier | None = None
+        self.folder: Path | None = None
+        self.name = ""
+
+    def __call__(self) -> SceneClassifier:
+        """The model; that of the project, where it names one."""
+        if self._found is None:
+            model = self.options.model
+            if self.folder is not None:
+                model = self.folder / self.name if (self.folder / self.name).is_file() else Path(self.name)
+            self._found = r.load_model(model, self.options.add, self.options.device, self.options.engine)
+        return self._found
+
+
+def _prepare(
+    base: Base, files: list[str | Path], folder: Path, indexes: list[Path], chosen: tuple[bool, float | None]
+) -> None:
+    """Make or complete the indexes, and let the project have the rasters."""
+    import os
+
+    from mgcap.geo.indexing import index_raster
+    from mgcap.geo.opening import is_virtual
+    from mgcap.labelling.about import add_raster, create_project, is_project, known_index
+    from mgcap.labelling.project import Project
+    from mgcap.persistence.shipped import find_model
+
+    if indexes and len(indexes) != len(files):
+        raise DataError(f"--index is needed for each of the {len(files)} rasters, in their order")
+    if any(is_virtual(file) for file in files):
+        raise DataError("mgcap label takes files of this machine; copy what lies elsewhere")
+    targets = indexes or [
+        known_index(folder, Path(file)) or own
+        for file, own in zip(files, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
+    ]
+    classifier = base()
+    with base.options.workers() as workers:
+        for file, target in zip(files, targets, strict=True):
+            given = {**base.options.values(), "progress": bars, "workers": workers}
+            index_raster(classifier, base.options.model, file, target.expanduser(), **given)
+    model = base.options.model
+    name = (
+        os.path.relpath(find_model(model).resolve(), folder.resolve())
+        if Path(model).expanduser().is_file()
+        else str(model)
+    )
+    from_model, block = chosen
+    if is_project(folder) and from_model and not Project(folder).about.prior:
+        bars.say("--from-model is for new projects; this one goes on as it began")
+    create_project(folder, name, [str(own) for own in classifier.classes_] if from_model else (), block)
+    for file, target in zip(files, targets, strict=True):
+        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt)
+
+
+def _load(project: Project, path: Path, field: str | None, user: str) -> None:
+    from mgcap.labelling.loading import load_labels
+
+    found = load_labels(project, path, field, user)
+    left = "".join(f"; left out: {count} {why}" for why, count in found.left_out.items())
+    conflicts = f", {found.conflicts} of them in conflict" if found.conflicts else ""
+    bars.say(f"{path.name}: {found.labels} labels{conflicts}{left}")
+
+
+def need_web() -> None:
+    """Say so at once if what the page needs is not installed."""
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise DataError("the page needs more packages: pip install 'mgcap[web]'") from error
+
+
+def user_name() -> str:
+    """Who sits at this machine."""
+    from mgcap.labelling.classes import clean_name
+
+    try:
+        return clean_name(getpass.getuser())
+    except (OSError, KeyError, DataError):  # a container's user may have no name
+        return "me"
+
+
+def _open(url: str, no_browser: bool) -> None:
+    data.print(f"{url} (stop with Ctrl+C; labels are saved at every click)", markup=False, soft_wrap=True)
+    if not no_browser:
+        try:
+            webbrowser.open(url)
+        except Exception:  # whatever browsers do; the address is printed
+            bars.say("no browser could be opened; open the address yourself")
+
+
+def serve_together(folder: Path, people: str | None, settings: Settings, port: int, options: r.RasterOptions) -> None:
+    """Serve a project for several people, each with an address of their own.
+
+    Args:
+        folder: Of the project.
+        people: Their names, with commas; by default those of the last time.
+        settings: Of the service.
+        port: To listen at.
+        options: How to load the base model.
+    """
+    r.need_geo()
+    from mgcap.labelling.project import Project
+    from mgcap.serve.labellers import tokens_for
+
+    project = Project(folder)
+    names = [own.strip() for own in (people or "").split(",") if own.strip()]
+    own = settings.model_copy(update={"people": tokens_for(folder, names or [])})
+    if not own.people:
+        raise DataError("nobody has a token yet; name those who label with --people, as anna,ben")
+
+    def tell(url: str) -> None:
+        for token, name in own.people.items():
+            data.print(f"{name}: {url}/#token={token}", markup=False, soft_wrap=True)
+        bars.say("each address is for one person; stop with Ctrl+C, labels are saved at every click")
+
+    serve_project(project, Base(options), own, port, tell)
+
+
+def serve_project(project: Project, base: Base, settings: Settings, port: int, tell: Callable[[str], None]) -> None:
+    """Serve a project until it is stopped.
+
+    Args:
+        project: Open.
+        base: Gives the base model.
+        settings: Of the service.
+        port: To listen at.
+        tell: Takes the address.
+    """
+    from mgcap.labelling.live import Live
+    from mgcap.serve.connections import Server, bound_logs, server_config
+    from mgcap.serve.labelling import create_label_app
+
+    base.folder, base.name = project.folder, project.about.model
+    with bars("Opening the project", None):
+        live = Live(project, base)
+        app = create_label_app(live, user_name(), settings)
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    bound_logs()
+    config = server_config(app, settings.host, port, 4, lambda: None)
+    server = Server(config, lambda at: tell(f"http://{shown}:{at}"))
+    try:
+        server.run()
+    except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on
+        pass
+    except SystemExit:  # it could not listen
+        pass
+    finally:
+        app.state.service.close()
+    if not server.started:
+        raise DataError(f"the page could not be served at {shown}:{port}; is another one there? (--port takes another)")
+    bars.say(f"stopped; the labels are in {project.folder}, and the same command continues them")

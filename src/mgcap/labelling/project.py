@@ -1,0 +1,181 @@
+"""A project: a folder with the labels of one or several rasters, the classes, and where rasters and indexes are.
+
+``project.json`` has the classes, and paths that are relative to the folder, so that all can be moved together.
+``labels.gpkg`` has the labels and their history, see :mod:`mgcap.labelling.store`. Both are changed under the lock of
+the latter, so several processes may work in one folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from mgcap.errors import DataError
+from mgcap.geo.index import Index, open_index
+from mgcap.labelling.about import FILE, read_about
+from mgcap.labelling.classes import (
+    LabelClass,
+    add_class,
+    change_class,
+    current,
+    final_number,
+    find_class,
+    remove_class,
+)
+from mgcap.labelling.outlines import Outlines
+from mgcap.labelling.store import Cell, Change, Label, Store, decided
+from mgcap.persistence.files import write_json
+
+_LABELS = "labels.gpkg"
+
+
+class Project:
+    """A project that is open.
+
+    Args:
+        folder: Its place.
+
+    Raises:
+        DataError: If there is none, or it is damaged.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser()
+        self.about = read_about(self.folder)
+        if not self.about.rasters:
+            raise DataError(f"the project {self.folder} has no raster; begin with mgcap label")
+        self.indexes: list[Index] = [open_index(self.folder / own.index) for own in self.about.rasters]
+        self.names = [own.name for own in self.about.rasters]
+        self.outlines = Outlines(self.names, self.indexes)
+        self.store = Store(self.folder / _LABELS, self.outlines, self.outlines.crs)
+        with self.store.changing():  # a process may have been killed between the two files
+            self.store.rename(self._class_names())
+
+    def close(self) -> None:
+        """Close its files."""
+        self.store.close()
+
+    # classes
+
+    @property
+    def classes(self) -> list[LabelClass]:
+        """Those that labels can have."""
+        return current(self.about.classes)
+
+    def _class_names(self) -> dict[int, str]:
+        return {own.number: own.name for own in self.about.classes}
+
+    def _rewrite(self, make: Callable[[Sequence[LabelClass]], list[LabelClass]]) -> None:
+        """Change the classes, within a transaction: nobody else changes them meanwhile."""
+        about = read_about(self.folder)
+        self.about = about.model_copy(update={"classes": tuple(make(about.classes))})
+        write_json(self.folder / FILE, self.about.model_dump(mode="json"))
+        self.store.rename(self._class_names())
+
+    def reload(self) -> None:
+        """See what another process has made of the classes."""
+        self.about = self.about.model_copy(update={"classes": read_about(self.folder).classes})
+
+    def add_class(self, name: str, colour: str | None = None) -> LabelClass:
+        """One more class."""
+        with self.store.changing():
+            self._rewrite(lambda classes: add_class(classes, name, colour))
+        return self.about.classes[-1]
+
+    def change_class(self, number: int, name: str | None = None, colour: str | None = None) -> None:
+        """Another name or colour of a class."""
+        with self.store.changing():
+            self._rewrite(lambda classes: change_class(classes, number, name, colour))
+
+    def remove_class(self, number: int, by: str, into: int | None = None, with_labels: bool = False) -> int:
+        """Remove a class; its labels go to another, or away; how many these are.
+
+        Args:
+            number: Of the class.
+            by: Who wants it.
+            into: The class that takes its labels.
+            with_labels: Whether labels may go away; the history keeps them.
+
+        Raises:
+            DataError: If it has labels that may not go away.
+        """
+        with self.store.changing():
+            labels = self.store.of_class(number)
+            if labels and into is None and not with_labels:
+                raise DataError(
+                    f"the class '{find_class(self.about.classes, number).name}' has {len(labels)} labels; "
+                    "merge it into another class, or remove it with its labels"
+                )
+            self._rewrite(lambda classes: remove_class(classes, number, into))
+            changes = [Change(cell, who, into) for cell, who in labels]
+            return self.store.write(changes, by, "remove" if into is None else "merge", self._class_names())
+
+    # labels
+
+    def check_cells(self, cells: Iterable[Cell]) -> None:
+        """See that there are such cells.
+
+        Raises:
+            DataError: If one is not there.
+        """
+        grids = {name: index.plan.grid for name, index in zip(self.names, self.indexes, strict=True)}
+        for raster, row, col in cells:
+            grid = grids.get(raster)
+            if grid is None or not (0 <= row < grid.rows and 0 <= col < grid.columns):
+                raise DataError(f"there is no cell in row {row + 1}, column {col + 1} of {raster}")
+
+    def label(
+        self, cells: Sequence[Cell], number: int | None, by: str, resolve: bool = False, suggested: bool = False
+    ) -> int:
+        """Give cells a class, or none; how many labels have changed.
+
+        Args:
+            cells: One or several, which are undone together.
+            number: Of the class; None clears the labels of this person.
+            by: Who says so.
+            resolve: Whether this settles what others have said differently.
+            suggested: Whether the cells were proposed because they are hard.
+        """
+        self.check_cells(cells)
+        if number is not None:
+            kind = "resolve" if resolve else "suggested" if suggested else "label"
+            with self.store.changing():
+                self.reload()  # another process may have removed it
+                find_class(self.about.classes, number)
+                changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
+                return self.store.write(changes, by, kind, self._class_names())
+        return self.store.change([Change(cell, by, None) for cell in dict.fromkeys(cells)], by, "clear", {})
+
+    def take(self, changes: Sequence[Change], by: str) -> int:
+        """Write labels that come from a file; how many have changed."""
+        self.check_cells({change.cell for change in changes})
+        return self.store.change(changes, by, "load", self._class_names())
+
+    def undo(self, by: str) -> list[Cell]:
+        """Undo the last step of a person; the cells that are as before."""
+        return self._step(by, "undo")
+
+    def redo(self, by: str) -> list[Cell]:
+        """Do again what a person undid last; the cells."""
+        return self._step(by, "redo")
+
+    def _step(self, by: str, kind: str) -> list[Cell]:
+        with self.store.changing():
+            found = self.store.step(by, kind == "undo")
+            if not found:
+                return []
+            self.reload()
+            changes = [change._replace(number=final_number(self.about.classes, change.number)) for change, _ in found]
+            self.store.write(changes, by, kind, self._class_names(), found[0][1])
+            return [change.cell for change in changes]
+
+    def labels(self) -> tuple[dict[Cell, int], dict[Cell, list[Label]]]:
+        """The class of each cell that all agree on, and the labels of those in conflict."""
+        agreed, conflicts = {}, {}
+        for cell, labels in self.store.labels().items():
+            number = decided(labels)
+            if number is None:
+                conflicts[cell] = labels
+            else:
+                agreed[cell] = number
+        return agreed, conflicts

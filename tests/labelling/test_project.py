@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyogrio
+import pytest
+import shapely
+
+from mgcap.errors import DataError
+from mgcap.labelling.about import add_raster, create_project
+from mgcap.labelling.project import Project
+from mgcap.labelling.store import Cell
+from tests.labelling.projects import make_project
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path)
+
+
+def cell(row: int, col: int) -> Cell:
+    return Cell("scene.tif", row, col)
+
+
+def test_labels_are_polygons_that_gdal_reads(project: Project) -> None:
+    project.label([cell(3, 4), cell(3, 5)], 1, "anna")
+    project.label([cell(0, 23)], 3, "ben")
+    path = project.folder / "labels.gpkg"
+    info = pyogrio.read_info(path, layer="labels")
+    assert info["features"] == 3 and info["geometry_type"] == "Polygon" and info["crs"] == "EPSG:25832"
+    # 10 pixels of 0.5 m from 500000, 5600000
+    assert tuple(info["total_bounds"]) == (500_020, 5_600_000 - 20, 500_120, 5_600_000)
+    table = pyogrio.read_dataframe(path, layer="labels")
+    assert table["class"].tolist() == ["wood", "wood", "water"] and table["who"].tolist() == ["anna", "anna", "ben"]
+    assert table.geometry[0].equals(shapely.box(500_020, 5_600_000 - 20, 500_025, 5_600_000 - 15))
+    assert len(pyogrio.read_dataframe(path, layer="history", read_geometry=False)) == 3
+    assert sorted(name for name, _ in pyogrio.list_layers(path)) == ["history", "labels"]
+
+
+def test_a_clear_ends_a_label_and_the_history_keeps_it(project: Project) -> None:
+    project.label([cell(1, 1)], 2, "anna")
+    project.label([cell(1, 1)], 1, "anna")
+    project.label([cell(1, 1)], None, "anna")
+    assert project.labels() == ({}, {})
+    with sqlite3.connect(project.folder / "labels.gpkg") as database:
+        rows = database.execute("SELECT before, after, kind FROM history ORDER BY id").fetchall()
+        assert rows == [(None, 2, "label"), (2, 1, "label"), (1, None, "clear")]
+        with pytest.raises(sqlite3.IntegrityError, match="kept"):
+            database.execute("DELETE FROM history")
+
+
+def test_undo_and_redo_are_each_persons_own_and_survive_a_restart(project: Project) -> None:
+    project.label([cell(1, 1), cell(1, 2)], 1, "anna")
+    project.label([cell(2, 2)], 2, "ben")
+    project.label([cell(1, 1)], 3, "anna")
+    folder = project.folder
+    project.close()
+    project = Project(folder)
+    assert project.undo("anna") == [cell(1, 1)]
+    assert project.labels()[0] == {cell(1, 1): 1, cell(1, 2): 1, cell(2, 2): 2}
+    project.close()
+    project = Project(folder)
+    assert sorted(project.undo("anna")) == [cell(1, 1), cell(1, 2)]
+    assert project.undo("anna") == []
+    assert project.labels()[0] == {cell(2, 2): 2}
+    project.redo("anna")
+    project.redo("anna")
+    assert project.redo("anna") == []
+    assert project.labels()[0] == {cell(1, 1): 3, cell(1, 2): 1, cell(2, 2): 2}
+    project.undo("anna")
+    project.label([cell(5, 5)], 1, "anna")  # what was undone cannot be done again after something else
+    assert project.redo("anna") == []
+
+
+def test_contradicting_labels_are_a_conflict_until_someone_resolves_it(project: Project) -> None:
+    project.label([cell(4, 4)], 1, "anna")
+    project.label([cell(4, 4)], 2, "ben")
+    agreed, conflicts = project.labels()
+    assert agreed == {} and {own.who: own.number for own in conflicts[cell(4, 4)]} == {"anna": 1, "ben": 2}
+    project.label([cell(4, 4)], 2, "clara", resolve=True)
+    assert project.labels() == ({cell(4, 4): 2}, {})
+    assert len(project.store.labels()[cell(4, 4)]) == 3  # nobody's label is lost
+    project.undo("clara")
+    assert cell(4, 4) in project.labels()[1]
+    project.redo("clara")
+    assert project.labels() == ({cell(4, 4): 2}, {})
+    project.label([cell(4, 4)], 3, "anna")  # who says something else afterwards opens it again
+    assert cell(4, 4) in project.labels()[1]
+    project.label([cell(4, 4)], None, "anna")
+    assert project.labels() == ({cell(4, 4): 2}, {})
+
+
+def test_classes_are_renamed_merged_and_removed_with_their_labels(project: Project) -> None:
+    project.label([cell(1, 1)], 1, "anna")
+    project.label([cell(2, 2)], 2, "anna")
+    project.change_class(1, name="Wäldchen 森", colour="#123456")
+    with pytest.raises(DataError, match="already"):
+        project.add_class("WATER")
+    with pytest.raises(DataError, match="has 1 labels"):
+        project.remove_class(2, "anna")
+    assert project.remove_class(2, "anna", into=1) == 1
+    assert project.labels()[0] == {cell(1, 1): 1, cell(2, 2): 1}
+    table = pyogrio.read_dataframe(project.folder / "labels.gpkg", layer="labels")
+    assert table["class"].tolist() == ["Wäldchen 森"] * 2
+    assert project.add_class("bare").number == 4  # numbers are not used again
+    project.undo("anna")  # of the label of the class that was merged
+    assert project.labels()[0] == {cell(1, 1): 1}
+    project.redo("anna")
+    assert project.labels()[0] == {cell(1, 1): 1, cell(2, 2): 1}  # it comes back as what it was merged into
+    project.remove_class(1, "anna", with_labels=True)
+    assert project.labels() == ({}, {})
+    assert [own.name for own in project.classes] == ["water", "bare"]
+    assert len({own.colour for own in project.about.classes}) == 4
+
+
+def test_impossible_cells_and_classes_are_refused(project: Project) -> None:
+    for wrong in (cell(18, 0), cell(0, -1), Cell("other.tif", 0, 0)):
+        with pytest.raises(DataError, match="there is no cell"):
+            project.label([wrong], 1, "anna")
+    with pytest.raises(DataError, match="no class of the number 9"):
+        project.label([cell(1, 1)], 9, "anna")
+    with pytest.raises(DataError, match="needs a name"):
+        project.add_class(" \x07 ")
+    assert project.store.version() == 0
+
+
+def test_a_project_moves_with_its_rasters(project: Project, tmp_path: Path) -> None:
+    project.label([cell(1, 1)], 1, "anna")
+    project.close()
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in ("scene.tif", "scene.zarr", "scene.labels"):
+        (tmp_path / name).rename(there / name)
+    assert Project(there / "scene.labels").labels()[0] == {cell(1, 1): 1}
+
+
+def test_other_folders_and_damaged_files_are_one_sentence(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no project"):
+        Project(tmp_path / "nowhere")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(DataError, match="no project of labels"):
+        create_project(tmp_path / "full", "ucmerced")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "scene.tif").write_bytes((tmp_path / "scene.tif").read_bytes())
+    with pytest.raises(DataError, match="another raster of the name"):
+        add_raster(project.folder, tmp_path / "sub" / "scene.tif", tmp_path / "scene.zarr")
+    project.close()
+    about = json.loads((project.folder / "project.json").read_text())
+    (project.folder / "labels.gpkg").write_bytes(b"SQLite format 3\x00" + bytes(100))
+    with pytest.raises(DataError, match="damaged"):
+        Project(project.folder)
+    for wrong in ("{", json.dumps({**about, "format": 2}), "[" * 100_000):
+        (project.folder / "project.json").write_text(wrong)
+        with pytest.raises(DataError, match="damaged"):
+            Project(project.folder)
+
+
+_STREAM = """
+import sys
+from mgcap.labelling.project import Project
+from mgcap.labelling.store import Cell
+project = Project(sys.argv[1])
+for number in range(18 * 24):
+    project.label([Cell("scene.tif", number // 24, number % 24)], 1 + number % 3, "anna")
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [3, 40])
+def test_a_killed_process_loses_no_label_that_it_acknowledged(project: Project, after: int) -> None:
+    project.close()
+    child = subprocess.Popen(
+        [sys.executable, "-c", _STREAM, project.folder], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    assert child.stdout is not None
+    lines = [child.stdout.readline() for _ in range(after)]
+    child.send_signal(signal.SIGKILL)
+    lines += child.stdout.readlines()
+    assert child.wait() == -signal.SIGKILL
+    acknowledged = {int(line) for line in lines if line.endswith("\n")}
+    assert len(acknowledged) >= after
+    again = Project(project.folder)
+    kept = {own.row * 24 + own.col: number for own, number in again.labels()[0].items()}
+    assert acknowledged <= set(kept) and len(kept) <= len(acknowledged) + 1
+    assert all(number == 1 + place % 3 for place, number in kept.items())
+    assert len(pyogrio.read_dataframe(project.folder / "labels.gpkg", layer="labels")) == len(kept)
+
+
+def _write_rows(folder: Path, who: str, number: int) -> None:
+    own = Project(folder)
+    for col in range(24):
+        own.label([cell(5, col)], number, who)
+    os._exit(0)
+
+
+def test_two_processes_and_two_threads_write_at_once(project: Project) -> None:
+    others = [
+        multiprocessing.get_context("spawn").Process(target=_write_rows, args=(project.folder, who, number))
+        for who, number in (("anna", 1), ("ben", 2))
+    ]
+    for other in others:
+        other.start()
+
+    def write(row: int) -> None:
+        for col in range(24):
+            project.label([cell(row, col)], 3, f"thread {row}")
+
+    threads = [threading.Thread(target=write, args=(row,)) for row in (7, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for other in others:
+        other.join(120)
+    agreed, conflicts = project.labels()
+    assert len(agreed) == 48 and len(conflicts) == 24
+    assert project.store.version() == 96
+
+
+def test_a_writer_that_is_slow_is_waited_for(project: Project) -> None:
+    other = sqlite3.connect(project.folder / "labels.gpkg", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.5, lambda: other.execute("COMMIT"))
+    timer.start()
+    start = time.monotonic()
+    project.label([cell(1, 1)], 1, "anna")
+    assert time.monotonic() - start > 0.3
+    timer.join()
+    other.close()
