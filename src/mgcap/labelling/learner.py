@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from mgcap.evaluation.assessment import Estimate
 from mgcap.evaluation.spatial import FOLDS, block_folds, block_numbers, blocked_share
 from mgcap.inference.unknown import ALPHA
 from mgcap.labelling.head import Solved, solve
-from mgcap.labelling.likeness import Nearest, in_parts
+from mgcap.labelling.likeness import TOGETHER, Nearest, in_parts
 from mgcap.labelling.pool import Pool
 from mgcap.threads import one_thread
 from mgcap.typing import Array
@@ -139,6 +140,10 @@ class Learner:
         Raises:
             DataError: If there is no such cell or class.
         """
+        with one_thread() if len(self.pool) <= TOGETHER else nullcontext():  # small products, and busy machines
+            return self._fit(labels, prior)
+
+    def _fit(self, labels: Mapping[int, int], prior: Prior | None) -> Learned | None:
         began = time.perf_counter()
         given = self._given(labels, prior)
         if given is None:
