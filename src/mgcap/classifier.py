@@ -83,6 +83,7 @@ class SceneClassifier(SavedMixin, UncertaintyMixin, ClassifierMixin, SceneEstima
         regularisation: float | str = "auto",
         class_weight: str | Mapping[Any, float] | None = None,
         composed: int = 0,
+        keep_descriptors: bool = True,
         seed: int = 0,
         cache: bool = True,
         finetune: Finetune | dict[str, Any] | None = None,
@@ -103,7 +104,7 @@ class SceneClassifier(SavedMixin, UncertaintyMixin, ClassifierMixin, SceneEstima
         )
         self.regularisation = regularisation
         self.class_weight = class_weight
-        self.composed = composed
+        self.composed, self.keep_descriptors = composed, keep_descriptors
         self.finetune = finetune
         self.resolution = resolution
 
@@ -154,7 +155,8 @@ class SceneClassifier(SavedMixin, UncertaintyMixin, ClassifierMixin, SceneEstima
         self.engine_, self.imagery_ = found.engine, imagery_of(data.items, self.resolution)
         self._set_file(None)
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
-        self.history_, self.sample_, self.examples_ = found.history, found.sample, None
+        self.history_, self.sample_ = found.history, found.sample
+        self.examples_ = found.examples if self.keep_descriptors else None
         weighted = data.weights is not None
         self.provenance_ = provenance.provenance_of(
             setup, found, backbone, weighted, self.class_weight, classes.tolist()

@@ -15,6 +15,9 @@ from mgcap.cli.signature import expanded
 from mgcap.cli.teach import LabelOptions, check_alone, teach_model
 from mgcap.errors import DataError
 
+#: Files that are no training data by themselves.
+RASTERS = (".tif", ".tiff", ".jp2", ".vrt")
+
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.data.folders import SceneFolder
@@ -83,6 +86,8 @@ def train(
         return
     if not data or len(data) > 1:
         raise DataError("give one folder of scenes, or rasters with --labels")
+    if data[0].suffix.lower() in RASTERS and data[0].is_file():
+        raise DataError(f"{data[0]} is a raster; give what its places show with --labels, or a folder of scenes")
     from mgcap.data.folders import open_folder
     from mgcap.report import training_report
     from mgcap.training.checkpoint import FILE
@@ -91,7 +96,8 @@ def train(
     quiet_unless_first()
     if sum(value is not None for value in (train_ratio, train_count, split)) > 1:
         raise DataError("give only one of --train-ratio, --train-count and --split")
-    model = options.classifier(resolution=resolution, composed=composed)
+    keep = labels.keep_descriptors
+    model = options.classifier(resolution=resolution, composed=composed, keep_descriptors=keep)
     tuned = model.finetune is not None
     if resume and not tuned:
         raise DataError("--resume needs --finetune")

@@ -12,6 +12,7 @@ from torch import Tensor
 from mgcap.data.stream import Item, to_tensor
 from mgcap.errors import ImageError
 from mgcap.inference.engines import Engine
+from mgcap.inference.examples import Examples, apart
 from mgcap.inference.projection import Projection, projection_for
 from mgcap.inference.sample import PICTURE, TrainingSample, reduce_rows, take_sample, with_pictures
 from mgcap.inference.universal import UniversalDescriptor
@@ -45,6 +46,7 @@ class Outcome:
     held_out: Tensor | None = None  #: probabilities of images that were held out
     history: History | None = None
     temperature: float | None = None  #: by which the head was cooled
+    examples: Examples | None = None  #: what it was taught by, where a projection makes them small
     sample: TrainingSample | None = None  #: of what it has seen; none of a network that was fine-tuned
 
 
@@ -83,6 +85,7 @@ def _solved(setup: Setup, model: MGCAP, rows: Tensor, data: TrainingSet, outcome
         head = solver.head(solution)
         if setup.finetune is None:
             outcome.sample = _sample(setup, model, solver, data, len(rows))
+            outcome.examples = _examples(model, rows, data)
     outcome.regularisation, temperature = head.regularisation, 1.0
     if solution.cv_logits is not None:
         logits = solution.cv_logits.double()
@@ -129,6 +132,16 @@ def _sample(setup: Setup, model: MGCAP, solver: HeadSolver, data: TrainingSet, i
         setup.runtime.seed,
     )
     return with_pictures(sample, [_picture(data.items[i]) for i in chosen if i < images])
+
+
+def _examples(model: MGCAP, rows: Tensor, data: TrainingSet) -> Examples | None:
+    """The images' vectors, as an index of a raster keeps its cells."""
+    projection = projection_for(model)
+    if projection.axes is None or data.weights is not None:
+        return None
+    vectors = torch.cat([projection(part.float()).half() for part in torch.split(rows, 1024)])
+    targets = torch.as_tensor(list(data.targets), dtype=torch.int32)
+    return Examples(vectors, targets, torch.from_numpy(apart(len(rows))))
 
 
 def _picture(item: Item) -> Array:
