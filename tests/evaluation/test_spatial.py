@@ -69,3 +69,23 @@ def test_all_right_is_not_certain(value):
     assert found.value == value and found.high - found.low > 0.3
     alone = blocked_share(np.full(12, value), np.zeros(12, int))
     assert (alone.low, alone.high) == (0.0, 1.0)
+
+
+def test_a_place_that_stands_for_two_counts_as_two() -> None:
+    rng = np.random.default_rng(0)
+    blocks = np.arange(120) // 10
+    right = (rng.random(120) < np.linspace(0.5, 0.95, 12)[blocks]).astype(int)
+    weights = 1 + np.arange(120) % 2
+    found = blocked_share(right, blocks, weights)
+    repeated = blocked_share(np.repeat(right, weights), np.repeat(blocks, weights))
+    assert found.value == pytest.approx(repeated.value)
+    assert found.error == pytest.approx(repeated.error)  # blocks differ as much
+    assert blocked_share(right, blocks, np.full(120, 7.0)) == blocked_share(right, blocks)
+
+
+def test_one_heavy_place_makes_the_interval_wide() -> None:
+    right, blocks = np.arange(40) % 4 > 0, np.arange(40)
+    weights = np.ones(40)
+    weights[1] = 200
+    heavy, even = blocked_share(right, blocks, weights), blocked_share(right, blocks)
+    assert heavy.high - heavy.low > 2 * (even.high - even.low)

@@ -101,7 +101,9 @@ def test_a_class_that_occurs_once(count: int) -> None:
     if count == 60:
         assert (learned.classes_of_cells == truth).mean() > 0.9
         assert learned.estimate is not None
-        assert learned.estimate.value == pytest.approx((len(labels) - 1) / len(labels))  # unseen, it cannot be known
+        assert 0.9 < learned.estimate.value < 1  # while it is held out, it cannot be known
+        wrong = learned.held_out.argmax(1) != learned.targets
+        assert learned.cells[wrong].tolist() == [single]
 
 
 def _prior(pool: Pool) -> Prior:
@@ -166,3 +168,21 @@ def test_labels_that_cannot_be() -> None:
         Learner(pool).fit({4: -2, 3: 0})
     with pytest.raises(DataError, match="other vectors"):
         Learner(pool).fit({}, Prior(torch.ones(2, 5), torch.zeros(2)))
+
+
+def test_the_estimate_is_of_the_map_though_hard_cells_were_labelled() -> None:
+    pool, truth = grid_pool(40, noise=2.2)
+    learner = Learner(pool)
+    random = dict(list(some_labels(truth, 60).items()))
+    first = learner.fit(random)
+    assert first is not None
+    ordered = np.sort(first.probabilities, axis=1)
+    hard = np.argsort(ordered[:, -1] - ordered[:, -2])[:60]
+    learned = learner.fit(random | {int(cell): int(truth[cell]) for cell in hard})
+    assert learned is not None
+    assert learned.estimate is not None
+    right = (learned.classes_of_cells == truth).mean()
+    counted = (learned.held_out.argmax(1) == learned.targets).mean()
+    assert counted < right - 0.1
+    assert abs(learned.estimate.value - right) < 0.6 * (right - counted)
+    assert learned.estimate.low < right < learned.estimate.high

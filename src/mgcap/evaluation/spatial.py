@@ -56,22 +56,31 @@ def block_folds(blocks: Array, targets: Array, folds: int = FOLDS, seed: int = 0
     return found if len(np.unique(found)) > 1 else None
 
 
-def blocked_share(right: Array, blocks: Array) -> Estimate:
+def blocked_share(right: Array, blocks: Array, weights: Array | None = None) -> Estimate:
     """The share of places that are right, with an interval that counts blocks.
 
     The variance is that of a ratio over blocks; it says how many independent places would be as sure, at least as many
     as there are blocks. Wilson's interval for that number, with Student's quantile for few blocks, is wide where there
     are few labels, and not empty where all are right.
+
+    Args:
+        right: Which of the places are.
+        blocks: The number of the block of each.
+        weights: How many places each stands for, where some kinds were looked at more than others; one without.
     """
     right = np.asarray(right, np.float64)
-    count, numbers = len(right), np.unique(blocks, return_inverse=True)[1].reshape(-1)
-    share, several = float(right.mean()), int(numbers.max()) + 1
+    weights = np.ones(len(right)) if weights is None else np.asarray(weights, np.float64)
+    numbers = np.unique(blocks, return_inverse=True)[1].reshape(-1)
+    total, several = weights.sum(), int(numbers.max()) + 1
+    share = min(1.0, float(weights @ right / total))
     if several < 2:
         return Estimate(share, 0.0, 1.0)
-    rest = np.bincount(numbers, right - share)
-    variance = several / (several - 1) * float((rest**2).sum()) / count**2
+    rest = np.bincount(numbers, weights * (right - share))
+    variance = several / (several - 1) * float((rest**2).sum()) / total**2
     spread = share * (1 - share)
-    effective = float(np.clip(spread / variance, several, count)) if variance > 0 and spread > 0 else float(several)
+    most = float(total**2 / (weights**2).sum())  # places of one weight that would say as much
+    least = min(float(several), most)
+    effective = float(np.clip(spread / variance, least, most)) if variance > 0 and spread > 0 else least
     t = float(stdtrit(several - 1, 0.975))
     centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
     half = t / (1 + t * t / effective) * math.sqrt(spread / effective + t * t / (4 * effective**2))

@@ -1,13 +1,15 @@
 """From a few labelled cells to a map of all of them: a head, how right it is, and what is unlike all that was labelled.
 
 Neighbouring cells are alike, so blocks of land are held out together for the accuracy; that of random folds stands
-beside it, to be compared. Cells that were labelled because they are hard make both of them low rather than high.
+beside it, to be compared. Suggestions ask for hard cells, and as they are these would say far too little: each label
+stands for as many cells of the map as are about as clear as it was while it was held out (post-stratification).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,14 +22,17 @@ from mgcap.evaluation.assessment import Estimate
 from mgcap.evaluation.spatial import FOLDS, block_folds, block_numbers, blocked_share
 from mgcap.inference.unknown import ALPHA
 from mgcap.labelling.head import Solved, solve
-from mgcap.labelling.likeness import Nearest, in_parts
+from mgcap.labelling.likeness import TOGETHER, Nearest, in_parts
 from mgcap.labelling.pool import Pool
+from mgcap.threads import one_thread
 from mgcap.typing import Array
 
 #: The side of a block in tiles, unless another is asked for.
 BLOCK_TILES = 4
 #: Labels below which nothing is said of the accuracy, and of what is unknown.
 LEAST_LABELS, LEAST_KNOWN = 8, 20
+#: Strata of how clear cells are, labels in each at least, and cells of a large pool that are looked at.
+STRATA, LEAST_IN_STRATUM, SOME = 5, 5, 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,7 @@ class Learner:
         self.block = BLOCK_TILES * pool.tile if block is None else block
         self._blocks = block_numbers(pool.places, self.block)
         self._order = np.random.default_rng(seed).permutation(len(pool))  # of random folds: labels keep their place
+        self._some = torch.from_numpy(np.sort(self._order[:SOME]))
         self._nearest = Nearest(pool.likeness)
 
     def fit(self, labels: Mapping[int, int], prior: Prior | None = None) -> Learned | None:
@@ -134,6 +140,10 @@ class Learner:
         Raises:
             DataError: If there is no such cell or class.
         """
+        with one_thread() if len(self.pool) <= TOGETHER else nullcontext():  # small products, and busy machines
+            return self._fit(labels, prior)
+
+    def _fit(self, labels: Mapping[int, int], prior: Prior | None) -> Learned | None:
         began = time.perf_counter()
         given = self._given(labels, prior)
         if given is None:
@@ -149,8 +159,8 @@ class Learner:
             self._probabilities(solved),
             self._nearest.distance(given.cells),
             self._limit(given, folds),
-            self._estimate(given, solved.held_out[0], True),
-            self._estimate(given, solved.held_out[1], False),
+            self._estimate(given, solved, 0),
+            self._estimate(given, solved, 1),
             np.full(shape, np.nan, np.float32) if held_out is None else held_out.softmax(1).numpy(),
             given.cells,
             given.targets,
@@ -163,7 +173,7 @@ class Learner:
         if given is None or len(given.cells) < LEAST_LABELS:
             return None
         folds = self._folds(given)[0]
-        return None if folds is None else self._estimate(given, self._solve(given, [folds]).held_out[0], True)
+        return None if folds is None else self._estimate(given, self._solve(given, [folds]), 0)
 
     def _given(self, labels: Mapping[int, int], prior: Prior | None) -> _Labels | None:
         cells = np.array(sorted(labels), np.int64)
@@ -218,11 +228,18 @@ class Learner:
         probabilities: Array = found.numpy()
         return probabilities
 
-    def _estimate(self, given: _Labels, logits: Tensor | None, spatial: bool) -> Estimate | None:
+    def _estimate(self, given: _Labels, solved: Solved, number: int) -> Estimate | None:
+        """The accuracy by one of the divisions into folds, of which the first is the spatial one."""
+        logits = solved.held_out[number]
         if logits is None:
             return None
         right = logits.argmax(1).numpy() == given.targets
-        return blocked_share(right, self._blocks[given.cells] if spatial else np.arange(len(right)))
+        clear = logits.softmax(1).amax(1).numpy()
+        vectors = self.pool.vectors[self._some].float()
+        with one_thread():
+            every = torch.addmm(solved.bias, vectors, solved.weight.T).softmax(1).amax(1).numpy()
+        blocks = np.arange(len(right)) if number else self._blocks[given.cells]
+        return blocked_share(right, blocks, _stand_for(clear, every))
 
     def _limit(self, given: _Labels, folds: list[Array | None]) -> float:
         """The distance that a share of the labelled cells exceed from those that they were held out from."""
@@ -232,3 +249,22 @@ class Learner:
         directions = self.pool.likeness.directions(given.cells)
         cosines = (directions @ directions.T).masked_fill(torch.from_numpy(own[:, None] == own), -1.0)
         return float(np.quantile(1 - cosines.amax(1).double().numpy(), 1 - self.alpha))
+
+
+def _stand_for(clear: Array, every: Array) -> Array:
+    """How many cells each label stands for: as many of all as there are for each label in its stratum.
+
+    Args:
+        clear: Largest probability of each label while it was held out.
+        every: The same of the cells of the map.
+    """
+    strata = min(STRATA, len(clear) // LEAST_IN_STRATUM)
+    edges = np.quantile(every, np.arange(1, max(1, strata)) / max(1, strata))
+    while True:
+        own, counts = np.digitize(clear, edges), np.bincount(np.digitize(every, edges), minlength=len(edges) + 1)
+        labels = np.bincount(own, minlength=len(edges) + 1)
+        few = np.flatnonzero(labels < LEAST_IN_STRATUM)
+        if not len(few) or not len(edges):
+            found: Array = counts[own] / labels[own]
+            return found
+        edges = np.delete(edges, min(int(few[0]), len(edges) - 1))  # with the next clearer one, if there is one
