@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
         threadpool_limits(1)  # of BLAS: many threads for small matrices take minutes beside another worker
+    # fixtures of a session or module are made before those of a test, so the user's cache is put away before any
+    home = tempfile.TemporaryDirectory(prefix="mgcap-tests-")
+    os.environ["MGCAP_HOME"] = home.name
+    config.add_cleanup(home.cleanup)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_real_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read from or written to the user's cache, so no test can lean on a download."""
+    """Every test has a cache of its own, so none can lean on a download or on another test."""
     monkeypatch.setenv("MGCAP_HOME", str(tmp_path_factory.mktemp("home")))
 
 

@@ -80,7 +80,7 @@ def test_commands_answer_without_extras(arguments: list[str]) -> None:
 
 
 def test_help_is_light() -> None:
-    """It imports nothing that takes long, so it is there at once; the best of six runs counts."""
+    """It imports nothing that takes long, so it is there at once; the best of some runs counts."""
     show = "from mgcap.cli import main; sys.argv = ['mgcap', '--help']; main()"
     code = f"import sys\ntry:\n    {show}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -90,16 +90,18 @@ def test_help_is_light() -> None:
     } | _beyond_core()  # fmt: skip
     assert "Commands" in done.stdout and not heavy & set(done.stderr.split())
 
-    def best(*arguments: str) -> float:
-        seconds = []
-        for _ in range(6):
-            start = time.perf_counter()
-            subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
-            seconds.append(time.perf_counter() - start)
-        return min(seconds)
+    def seconds(*arguments: str) -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+        return time.perf_counter() - start
 
-    plain = best("-c", "pass")
-    assert best("-m", "mgcap", "--help") - plain < max(0.4, 20 * plain)  # a slow machine is slow in both
+    plain = own = float("inf")
+    for _ in range(25):  # beside other work some runs are slow, but not all
+        plain, own = min(plain, seconds("-c", "pass")), min(own, seconds("-m", "mgcap", "--help"))
+        limit = 0.4 * max(1, plain / 0.05)  # where Python alone takes more than 0.05 s, the machine is slow
+        if own < limit:
+            return
+    pytest.fail(f"mgcap --help took {own:.2f} s, Python alone {plain:.2f} s")
 
 
 @pytest.mark.parametrize(

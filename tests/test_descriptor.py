@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mgcap.data.stream import to_tensor
 from mgcap.errors import MgcapError
 from mgcap.evaluation.summary import evaluate_model
 from mgcap.inference import universal
+from mgcap.inference.engines.torch import TorchEngine
 from mgcap.inference.preparation import build_model
 from mgcap.inference.universal import Card, UniversalDescriptor, read_descriptor, write_descriptor
 from mgcap.runtime import Progress, Runtime
@@ -135,6 +137,34 @@ def test_pipelines_and_searches(scenes: Path) -> None:
     assert search.best_params_["regularisation"] in (1e-3, 1e-7)
     twin = clone(search.best_estimator_)
     assert twin.get_params() == search.best_estimator_.get_params() and not hasattr(twin, "model_")
+
+
+def test_the_network_sees_an_image_once(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the axes do not depend on the images, whatever is asked of a model but exact probabilities."""
+    seen, real = [], TorchEngine.features
+
+    def counting(self: TorchEngine, views: torch.Tensor, granularity: int) -> torch.Tensor:
+        seen.append(len(views))
+        return real(self, views, granularity)
+
+    monkeypatch.setattr(TorchEngine, "features", counting)
+
+    def views(work: Callable[[], Any]) -> int:
+        before = sum(seen)
+        work()
+        return sum(seen) - before
+
+    folder, given = open_folder(scenes), {**TINY, "reduction": "learnt", "regularisation": 1e-3}
+    paths, labels = list(folder.paths), list(folder.labels)
+    model, every = SceneClassifier(**given), len(paths) * TINY["rotations"]
+    assert views(lambda: model.fit(paths, labels)) == every
+    assert views(lambda: model.score(paths, labels)) == views(lambda: model.predict(paths)) == 0
+    assert views(lambda: model.predict_proba(paths)) == every
+    assert (model.predict(paths) == model.classes_[model.predict_proba(paths).argmax(1)]).all()
+    alone = SceneClassifier(**given, cache=False).fit(paths, labels)
+    assert views(lambda: alone.score(paths, labels)) == every
+    search = GridSearchCV(SceneClassifier(**given | {"seed": 1}), {"regularisation": [1e-3, 1e-7]}, cv=2)
+    assert views(lambda: search.fit(paths, labels)) == every  # of all folds and both settings together
 
 
 @pytest.mark.parametrize("engine", ["torch", "openvino-fp32", "openvino"])

@@ -22,7 +22,7 @@ from mgcap.inference.preparation import backbone_record, build_model, open_loade
 from mgcap.model import MGCAP, UNFITTED_PCA
 from mgcap.persistence import bundle as bundles
 from mgcap.persistence.shipped import find_model
-from mgcap.persistence.storage import restore_examples, restore_model, restore_sample, to_bundle
+from mgcap.persistence.storage import SavedMixin, restore_examples, restore_model, restore_sample, to_bundle
 from mgcap.progress_bars import as_progress
 from mgcap.runtime import Progress
 from mgcap.training import provenance
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mgcap.explain.explanation import Explanation
 
 
-class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # type: ignore[misc]
+class SceneClassifier(SavedMixin, UncertaintyMixin, ClassifierMixin, SceneEstimator):  # type: ignore[misc]
     """MG-CAP with a frozen backbone and an exact softmax head, or fine-tuned as a whole.
 
     Args:
@@ -55,7 +55,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
             as a raster's cells are, not centred and of several classes at once. The head is then solved in the numbers
             that an index keeps of descriptors.
         seed: Seed of everything random.
-        cache: Keep features of training images on disk, so that a killed or repeated run need not compute them again.
+        cache: Keep features of images on disk, where ``fit``, ``predict``, ``score`` and ``transform`` find them again.
         finetune: Train the whole network after the head, so (a :class:`mgcap.Finetune` or its values).
         resolution: Metres per pixel of the images, if they all have the same; maps need it.
         progress: True for bars on standard error, or an object like :class:`mgcap.runtime.Progress`.
@@ -113,8 +113,6 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
             recipe = None if self.finetune is None else Finetune.model_validate(self.finetune)
         return Setup(self.weights, self.regularisation, recipe, self.runtime(), self.descriptor, self.composed)
 
-    # fitting
-
     def fit(
         self,
         X: Any,  # noqa: N803 (scikit-learn's name)
@@ -154,7 +152,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.model_, self.backbone_, self.classes_ = model, backbone, classes
         self.skipped_ = [(int(members[i]), error) for i, error in found.skipped]
         self.engine_, self.imagery_ = found.engine, imagery_of(data.items, self.resolution)
-        self.file_: Path | None = None
+        self._set_file(None)
         self.regularisation_, self.cv_accuracy_ = found.regularisation, found.cv_accuracy
         self.history_, self.sample_, self.examples_ = found.history, found.sample, None
         weighted = data.weights is not None
@@ -164,10 +162,11 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.metrics_ = provenance.metrics_of(found)
         return self
 
-    # using
-
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """Probabilities ``[n, K]``, columns in the order of ``classes_``; the first unreadable image is an error."""
+        """Probabilities ``[n, K]`` in the order of ``classes_``; the first unreadable image is an error.
+
+        They are exact: computed from the pixels, not from the cache.
+        """
         self._fitted()
         return self.predict_readable(check_items(X), on_error=_raise, keep=False).probabilities
 
@@ -185,21 +184,19 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
             return predicted(blocks, model, self.sample_)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The most probable class of each image."""
-        proba = self.predict_proba(X)
-        labels: Array = self.classes_[proba.argmax(1)]
+        """The most probable class of each image; features come from the cache or go there, as those of ``fit``."""
+        self._fitted()
+        found = self.predict_readable(check_items(X), on_error=_raise)  # the rounding of rows hardly changes a label
+        labels: Array = self.classes_[found.probabilities.argmax(1)]
         return labels
 
     def explain(self, image: Item, target: str | None = None, contrast: str | None = None) -> Explanation:
-        """Why an image is called what it is called: canonical appearances, votes and heat maps.
+        """Why an image is called what it is called: canonical appearances, votes and heat maps, and their ``figure()``.
 
         Args:
             image: A file or an array.
             target: The class to show evidence for; the most probable one by default.
             contrast: A class to show evidence against.
-
-        Returns:
-            Arrays, and a figure by its ``figure()``.
         """
         from mgcap.explain.explanation import explain_image
 
@@ -213,16 +210,15 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         right = self.predict(images) == label_array(labels)
         return float(np.average(right, weights=sample_weight))
 
-    # files
-
     def save(self, path: str | Path) -> None:
-        """Write the model to one file (see :mod:`mgcap.persistence.bundle`)."""
+        """Write the model to one file (see :mod:`mgcap.persistence.bundle`), which ``file_`` names from then on."""
         model = self._fitted()
         if model.mean.dtype != torch.float32:
             raise MgcapError("a model is saved in float32; call model_.float() before")
         if self.backbone_["stock"] and not backbone_record(model, "")["stock"]:  # other weights were loaded since
             self.backbone_ = backbone_record(model, f"changed from {self.backbone_['source']}")
         bundles.write_bundle(path, *to_bundle(self))
+        self._set_file(Path(path))
 
     @classmethod
     def load(
@@ -238,7 +234,8 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         A stock backbone comes from the cache or is fetched. Its parameters are those that it was trained with, as far
         as the file says: of a weights file it has the name alone.
         """
-        found = bundles.read_bundle(find_model(path))
+        file = find_model(path)
+        found = bundles.read_bundle(file)
         model, int8 = restore_model(found, path, as_progress(progress))
         labels = found.labels()
         given = provenance.given_parameters(found.provenance, labels.tolist())
@@ -250,7 +247,8 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.regularisation_ = found.provenance.get("regularisation")
         self.cv_accuracy_ = found.metrics.get(provenance.CV_ACCURACY)
         self.imagery_ = Imagery.model_validate(found.imagery)
-        self.resolution, self.file_ = self.imagery_.resolution, Path(path)
+        self.resolution = self.imagery_.resolution
+        self._set_file(file)
         return self
 
     @classmethod
@@ -283,7 +281,7 @@ class SceneClassifier(UncertaintyMixin, ClassifierMixin, SceneEstimator):  # typ
         self.metrics_, self.regularisation_, self.cv_accuracy_ = {}, None, None
         with values_checked():
             self.imagery_ = Imagery(side=side, resolution=resolution)
-        self.file_ = None
+        self._set_file(None)
         return self
 
     @classmethod

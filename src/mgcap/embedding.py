@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-#: Keeps the norms of an all-zero map from dividing by zero.
+#: The least that anything is divided by: keeps the norm of an all-zero map or vector from being zero.
 TINY = 1e-12
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mgcap.embedding import TINY
+
 
 def canonical_max(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Element-wise maximum over rotations, dimension -3.
@@ -133,5 +135,5 @@ def count_votes(winner: Tensor, rotations: int) -> Tensor:
 def fuse(matrices: Tensor, fusion: str = "mean", norm: str = "none") -> Tensor:
     """Fuse granularities, dimension -3 (Eq. 2): their mean, or their sum, each divided by its Frobenius norm or not."""
     if norm == "frobenius":
-        matrices = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp_min(1e-12)
+        matrices = matrices / torch.linalg.matrix_norm(matrices, keepdim=True).clamp_min(TINY)
     return matrices.mean(-3) if fusion == "mean" else matrices.sum(-3)

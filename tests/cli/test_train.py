@@ -37,6 +37,37 @@ def test_bad_folders(tmp_path: Path, scenes: Path) -> None:
     assert out.exists()
 
 
+def test_archives_lists_and_names_are_taken_as_folders_are(tmp_path: Path, scenes: Path) -> None:
+    packed = shutil.make_archive(str(tmp_path / "Scenes"), "zip", scenes)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    rows = ["file;class"]
+    for number, path in enumerate(sorted(scenes.rglob("*.png"))):
+        shutil.copy(path, flat / f"{path.parent.name}_{number:03}.png")
+        rows.append(f"flat/{path.parent.name}_{number:03}.png;{path.parent.name}")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    heads = []
+    for given, told in (
+        (packed, "unpacked in"),
+        (flat, "classes are taken from the names"),
+        (tmp_path / "list.csv", ""),
+    ):
+        out = tmp_path / "m.mgcap"
+        done = run("train", given, "--out", out, "--train-count", 3, *SMALL)
+        assert "24 images of 4 classes" in done.stderr and told in done.stderr
+        assert "accuracy on 12 held-out images" in done.stderr
+        heads.append([row["label"] for row in csv.DictReader(out.with_suffix(".split.csv").open())])
+        assert "24 images of 4 classes" in run("datasets", "check", given).stdout
+    assert heads[0] == heads[1] == heads[2]
+    assert "path is empty" in sentence("train", _written(tmp_path / "x.csv", "path,label\n,a\n"), "--out", out)
+    assert "a .zip archive" in sentence("train", _written(tmp_path / "x.json", "{}"), "--out", out)
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
 def test_corrupt_images_are_skipped_in_training(tmp_path: Path, scenes: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(scenes, data)

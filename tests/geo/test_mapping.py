@@ -24,6 +24,7 @@ from mgcap.geo.mapping import compute_here, map_raster
 from mgcap.geo.plan import Plan, parse_tile
 from mgcap.geo.tiles import Answers
 from mgcap.geo.votes import _sieved
+from mgcap.persistence.files import sha256_of
 from mgcap.runtime import Progress
 from tests.conftest import TINY
 from tests.geo.indexes import Lines
@@ -74,6 +75,25 @@ def _canonical(classifier: SceneClassifier, image: Any) -> float:
 
     votes = classifier.model_.canonical(torch.from_numpy(np.moveaxis(image, -1, 0).copy())[None].float() / 255).votes
     return classifier.model_.config.angles[int(votes.sum(1).argmax())]
+
+
+def test_a_classifier_knows_its_file(
+    classifier: SceneClassifier, model_file: Path, scenes: Path, picture: Any, write_raster: Any, tmp_path: Path
+) -> None:
+    raster = write_raster(picture)
+    done = map_raster(classifier, None, raster, tmp_path / "map.gpkg", unknown=0)
+    assert done.plan.model == str(model_file) and done.plan.model_fingerprint == sha256_of(model_file)
+    files = sorted(scenes.glob("*/*.png"))
+    made = SceneClassifier(**TINY, resolution=0.5).fit(files, [path.parent.name for path in files])
+    assert made.file_ is None and made.fingerprint_ is None
+    with pytest.raises(MgcapError, match=r"the model is in no file, .*; save it before"):
+        map_raster(made, None, raster, tmp_path / "made.gpkg", unknown=0)
+    made.save(tmp_path / "made.mgcap")
+    twin = SceneClassifier.load(tmp_path / "made.mgcap", engine="torch")
+    assert made.file_ == twin.file_ == tmp_path / "made.mgcap"
+    assert made.fingerprint_ == twin.fingerprint_ == sha256_of(tmp_path / "made.mgcap")
+    found = map_raster(made, None, raster, tmp_path / "made.gpkg", unknown=0)
+    assert found.plan.model_fingerprint == made.fingerprint_
 
 
 def test_every_cell_of_the_dense_way_is_what_predict_says_of_the_tile_around_it(

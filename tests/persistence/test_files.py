@@ -6,7 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from mgcap.persistence.files import write_json, write_rows
+from mgcap.persistence.files import cache_dir, write_json, write_rows
+
+
+@pytest.fixture(scope="session")
+def cache_of_the_session() -> Path:
+    """Where fixtures that are made before a test keep things."""
+    return cache_dir()
+
+
+def test_no_fixture_writes_to_the_users_cache(cache_of_the_session: Path) -> None:
+    assert Path.home() / ".cache" not in cache_of_the_session.parents
+    assert cache_dir() != cache_of_the_session  # a test has one of its own
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Model files whose header a stranger wrote, with a digest that is right."""
+"""Model files whose header a stranger wrote, with a fingerprint that is right."""
 
 from __future__ import annotations
 

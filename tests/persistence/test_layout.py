@@ -1,4 +1,4 @@
-"""Model files whose tensors are not those of the configuration, with a digest that is right."""
+"""Model files whose tensors are not those of the configuration, with a fingerprint that is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of training descriptors in model files that a stranger altered, with a digest that is right."""
+"""Samples of training descriptors in model files that a stranger altered, with a fingerprint that is right."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_cells_of_a_method() -> None:
 
 def test_files_and_the_best_method(tmp_path: Path) -> None:
     rows = [_row("gist", 80.0), _row("sift", None)]
-    page = comparison_report(rows, folder(tmp_path), [Split((0,), (1,))], tmp_path, identity={"seed": 0})
+    page = comparison_report(rows, folder(tmp_path), [Split((0,), (1,))], tmp_path, fingerprint={"seed": 0})
     text = page.read_text()
     assert "Gist: 80.00 %" in text and "failed: it broke" in text and (tmp_path / "cost.png").exists()
     assert [row["name"] for row in csv.DictReader((tmp_path / "methods.csv").open())] == ["gist", "sift"]

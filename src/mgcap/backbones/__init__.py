@@ -19,6 +19,8 @@ from mgcap.backbones.timm import PREFIX as TIMM
 from mgcap.backbones.timm import timm_record
 from mgcap.backbones.transformers import hf_record
 from mgcap.errors import did_you_mean
+from mgcap.pooling import RULES
+from mgcap.spectral import LAYERS
 
 __all__ = [
     "BACKBONES",
@@ -69,20 +71,22 @@ OWN = dict(BACKBONES)
 
 
 def add_file(path: str | Path) -> list[str]:
-    """Add the backbones of a Python file, which calls :func:`register`; it is run once.
+    """Add what a Python file registers; it is run once.
+
+    It calls :func:`register` for a backbone, or adds to :data:`mgcap.pooling.RULES` or :data:`mgcap.spectral.LAYERS`.
 
     Args:
         path: A file of the user's own: it is run as it is.
 
     Returns:
-        Their names.
+        The names of what was added.
 
     Raises:
-        MgcapError: If it cannot be run, or registers no backbone.
+        MgcapError: If it cannot be run, or registers nothing.
     """
     path = Path(path).expanduser().resolve()
     if path not in _files:
-        _files[path] = own.run_file(path, lambda: set(BACKBONES))
+        _files[path] = own.run_file(path, (BACKBONES, RULES, LAYERS))
     return _files[path]
 
 

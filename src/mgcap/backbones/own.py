@@ -1,9 +1,9 @@
-"""Backbones that users add: by a Python file of their own, or by a package with an entry point."""
+"""What users add: by a Python file of their own, or (backbones) by a package with an entry point."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,15 @@ GROUP = "mgcap.backbones"
 Register = Callable[[Backbone], None]
 
 
-def run_file(path: Path, names: Callable[[], set[str]]) -> list[str]:
-    """Run a user's Python file, which registers backbones.
+def run_file(path: Path, registries: Sequence[Mapping[str, object]]) -> list[str]:
+    """Run a user's Python file, which registers backbones, pooling rules or spectral functions.
 
     Args:
         path: The file. It is run as any program of the user's.
-        names: Gives the names that are registered.
+        registries: Where it may register something.
 
     Returns:
-        The names that are new.
+        The names whose entries are new.
 
     Raises:
         MgcapError: If it cannot be run, or registers nothing.
@@ -36,14 +36,18 @@ def run_file(path: Path, names: Callable[[], set[str]]) -> list[str]:
     spec = importlib.util.spec_from_file_location(f"mgcap_backbone_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise MgcapError(f"{path} is not a Python file")
-    before = names()
+    before = [dict(registry) for registry in registries]
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
     except Exception as error:
         raise MgcapError(f"{path} cannot be used: {type(error).__name__}: {one_line(error)}") from error
-    added = sorted(names() - before)
+    both = zip(before, registries, strict=True)
+    added = sorted({name for old, new in both for name in new if new[name] is not old.get(name)})
     if not added:
-        raise MgcapError(f"{path} registers no backbone; it should call mgcap.backbones.register")
+        raise MgcapError(
+            f"{path} registers no backbone, pooling rule or spectral function; it should call "
+            "mgcap.backbones.register, or add to mgcap.pooling.RULES or mgcap.spectral.LAYERS"
+        )
     return added
 
 

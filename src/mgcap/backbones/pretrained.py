@@ -48,12 +48,12 @@ class Weights:
 
 def state_hash(state: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, shapes, types and bytes, whatever the order or the file they were in."""
-    digest = hashlib.sha256()
+    found = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)};".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _published(name: str) -> Published:

@@ -25,8 +25,7 @@ from mgcap.bench.speed import peak_memory_mib
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split, write_split
 from mgcap.errors import DataError, MgcapError, did_you_mean
-from mgcap.evaluation.resumed import check_fingerprint, data_fingerprints, read_run
-from mgcap.evaluation.significance import add_significance
+from mgcap.evaluation import add_significance, check_fingerprint, data_fingerprints, read_run
 from mgcap.inference.engines.probe import available_cores
 from mgcap.inference.preparation import open_cache
 from mgcap.persistence.cache import FeatureCache
@@ -107,7 +106,7 @@ class Comparison:
 
     def run(self) -> list[Row]:
         """Do what is missing and return a row for each method, the best first."""
-        write_json(self.out / "comparison.json", {"identity": self.fingerprint})
+        write_json(self.out / "comparison.json", {"fingerprint": self.fingerprint})
         for number, split in enumerate(self.splits):
             write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
         with self.progress("Methods", len(self.jobs)) as step:

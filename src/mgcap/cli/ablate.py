@@ -10,7 +10,7 @@ import typer
 
 from mgcap.cli import completion as c
 from mgcap.cli import options as o
-from mgcap.cli.console import check_writable, data, guarded, show_table, words
+from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
 from mgcap.cli.signature import expanded
 from mgcap.errors import DataError
 
@@ -58,7 +58,7 @@ def ablate(
 
     check_writable(out / "summary.json")
     classifier = options.classifier()
-    setup, folder = classifier.setup(), open_folder(scenes)
+    setup, folder = classifier.setup(), open_folder(scenes, progress=bars)
     tuned = setup.finetune is not None
     try:
         chosen = ablation_studies(

@@ -148,7 +148,7 @@ def _mosaics(test: Path, engine: str, device: str) -> dict[str, Any]:
     from mgcap.data.folders import open_folder
     from mgcap.geo.measured import mosaic_accuracy
 
-    folder = open_folder(test)
+    folder = open_folder(test, progress=bars)
     (split,) = o.make_splits(folder, None, 0.8, 1, 0)
     training = folder.subset(split.train)
     trained = SceneClassifier(engine=engine, device=device, progress=bars).fit(training.paths, training.labels)

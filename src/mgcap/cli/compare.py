@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @guarded
 @expanded
 def compare(
-    scenes: Annotated[Path | None, typer.Argument(help="A folder with one subfolder per class.")] = None,
+    scenes: Annotated[Path | None, typer.Argument(help=o.DATA)] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +68,7 @@ def compare(
     if scenes is None:
         raise DataError("give a folder of scenes, or --list")
     check_writable(out / "comparison.json")
-    folder = _readable(open_folder(scenes))
+    folder = _readable(open_folder(scenes, progress=bars))
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}", markup=False)
     comparison = Comparison(
         folder,
@@ -81,7 +81,7 @@ def compare(
     )
     rows = comparison.run()
     parts, command = comparison.splits, o.command_line()
-    comparison_report(rows, folder, parts, out, identity=comparison.fingerprint, command=command)
+    comparison_report(rows, folder, parts, out, fingerprint=comparison.fingerprint, command=command)
     if json_file != "-":
         show_table(COLUMNS, [cells(row, "+-") for row in rows])
     o.write_json(json_file, {"methods": rows})

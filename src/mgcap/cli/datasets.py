@@ -10,10 +10,11 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, data, guarded, show_table, words
+from mgcap.cli.tiles import tiles
 from mgcap.errors import DataError, ImageError
 
 app = typer.Typer(
-    help="Public datasets, checks of a folder, synthetic scenes.",
+    help="Public datasets, checks of a folder, synthetic scenes, tiles and points of rasters.",
     epilog="Example: mgcap datasets synthetic scenes/",
     no_args_is_help=True,
 )
@@ -51,7 +52,7 @@ def check(path: o.Data) -> None:
     from mgcap.data.folders import content_hashes, open_folder
     from mgcap.data.images import read_image
 
-    folder = open_folder(path)
+    folder = open_folder(path, progress=bars)
     known = recognise(folder.classes)
     data.print(f"{folder.root}: {len(folder)} images of {len(folder.classes)} classes", markup=False)
     data.print(f"dataset: {known.title if known else 'none of the catalogue'}")
@@ -183,3 +184,6 @@ def sample(
     )
     words.print(f"{len(drawn.points)} points in random order; fill in the field class", markup=False)
     data.print(str(target), markup=False)
+
+
+app.command("tiles")(tiles)

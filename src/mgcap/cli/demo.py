@@ -118,7 +118,7 @@ def _map_real_scene(out: Path, engine: str) -> Mapped | None:
         scene = sample_scene(bars.say)
         classifier = SceneClassifier.load(DEFAULT_MODEL, engine=engine, progress=bars)
         start = time.monotonic()
-        mapped = map_raster(classifier, DEFAULT_MODEL, scene, out / "kitsap.gpkg", progress=bars)
+        mapped = map_raster(classifier, None, scene, out / "kitsap.gpkg", progress=bars)
     except (WeightsError, ImportError) as error:
         words.print(f"no map in this demo: {error}", markup=False)
         return None

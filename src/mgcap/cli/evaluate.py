@@ -52,7 +52,7 @@ def evaluate(
         return
     counts = None if shots is None else _counts(shots)
     classifier = options.classifier()
-    folder = open_folder(scenes)
+    folder = open_folder(scenes, progress=bars)
     setup, configs = classifier.setup(), {"run": classifier.configuration(len(folder.classes))}
     words.print(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}", markup=False)
     tuned, command = setup.finetune is not None, o.command_line()
@@ -120,7 +120,7 @@ def _test_model(path: Path, scenes: Path, out: Path, options: o.TrainingOptions)
 
     o.run_added(options.add)
     classifier = SceneClassifier.load(path, options.device, options.engine, bars, options.cache)
-    folder = open_folder(scenes, minimum_classes=1)
+    folder = open_folder(scenes, minimum_classes=1, progress=bars)
     summary = evaluate_model(classifier, folder, lambda i, error: bars.say(f"skipped: {error}"))
     write_json(out / "summary.json", summary)
     model_report(summary, folder, out, model=path.name, command=o.command_line())

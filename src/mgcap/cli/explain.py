@@ -93,7 +93,7 @@ def explain(
         show_table(("image", "class", "probability", "canonical angles", "error"), [_cells(row) for row in rows])
         words.print(f"page: {out / 'images.html'}", markup=False)
     if dataset is not None:
-        folder = open_folder(dataset, minimum_classes=1)
+        folder = open_folder(dataset, minimum_classes=1, progress=bars)
         sides = read_split(split, folder) if split else None
         wanted = Wanted(sides, files, nearest, flat, faithfulness, seed)
         _tell(write_set_page(classifier, folder, out, wanted, model=model.name, command=command, progress=bars))

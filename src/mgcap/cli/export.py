@@ -66,7 +66,7 @@ def export(
         from mgcap.data.folders import open_folder
         from mgcap.data.splits import read_split
 
-        folder = open_folder(check)
+        folder = open_folder(check, progress=bars)
         paths = folder.paths if split is None else folder.subset(read_split(split, folder).test).paths
         with bars("Comparing", len(paths)) as step:
             same = agreement(classifier, open_exported(target), paths, side or classifier.imagery_.side, step)

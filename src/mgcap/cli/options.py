@@ -6,7 +6,6 @@ options of its fields. What a model value means stands in :mod:`mgcap.descriptio
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import sys
@@ -18,7 +17,15 @@ import typer
 
 from mgcap.cli import completion as c
 from mgcap.cli.console import bars, words
-from mgcap.cli.settings import ELSEWHERE, IN_TABLES, ConfigFile, apply_file, parse_pairs, read_config
+from mgcap.cli.settings import (
+    ELSEWHERE,
+    IN_TABLES,
+    ConfigFile,
+    apply_file,
+    parse_pairs,
+    read_class_weights,
+    read_config,
+)
 from mgcap.descriptions import FINETUNE, MODEL, values_checked
 from mgcap.errors import DataError, missing
 from mgcap.persistence import files
@@ -48,7 +55,7 @@ Settings = Annotated[
 ]
 Add = Annotated[
     list[Path] | None,
-    typer.Option(help="A Python file of yours that registers backbones, as --add mine.py; it is run. May be repeated."),
+    typer.Option(help="Your Python file with backbones, pooling rules or spectral functions; it is run. Repeatable."),
 ]
 FromFile = Annotated[
     ConfigFile | None,
@@ -139,7 +146,8 @@ Unknown = Annotated[
 Resolution = Annotated[
     float | None, typer.Option(help="Metres per pixel of the images, as 0.3; maps need it.", min=1e-6)
 ]
-Data = Annotated[Path, typer.Argument(help="A folder with one subfolder per class.")]
+DATA = "A folder with one subfolder per class, or of files as forest_001.tif; a .zip of either; or a CSV of path,label."
+Data = Annotated[Path, typer.Argument(help=DATA)]
 
 
 @dataclass(frozen=True)
@@ -233,13 +241,13 @@ class TrainingOptions(ModelOptions):
         values: dict[str, Any] = {**(in_file or {}), **parse_pairs("--tune", self.tune)}
         weights = values.get("class_weights")
         if isinstance(weights, str) and weights not in ("none", "auto"):
-            values["class_weights"] = _read_weights(Path(weights))
+            values["class_weights"] = read_class_weights(Path(weights))
         with values_checked("--tune: ", Finetune.model_fields):
             return Finetune.model_validate(values)
 
 
 def run_added(files: list[Path] | None) -> None:
-    """Let the user's files register their backbones."""
+    """Let the user's files register what is theirs."""
     if not files:
         return
     from mgcap.backbones import add_file
@@ -284,17 +292,3 @@ def make_splits(folder: SceneFolder, given: list[Path] | None, part: float | int
     with bars("Looking for duplicates", len(folder)) as step:
         hashes = content_hashes(folder.paths, lambda: step(1))
     return [make_split(folder.targets, part, seed + run, hashes, folder.classes) for run in range(runs)]
-
-
-def _read_weights(path: Path) -> dict[str, str]:
-    """Class weights from a file: JSON, or CSV with the columns class and weight."""
-    try:
-        text = path.expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"--tune class_weights= takes none, auto or a file; {path} cannot be read") from error
-    try:
-        if path.suffix == ".json":
-            return {str(name): value for name, value in json.loads(text).items()}
-        return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
-    except (ValueError, KeyError, AttributeError) as error:
-        raise DataError(f"{path} must have the columns class and weight") from error

@@ -70,7 +70,7 @@ class RasterOptions:
         return {
             "cells": self.cells,
             "tile": self.tile,
-            "bands": _bands(self.bands),
+            "bands": parse_bands(self.bands),
             "scale": self.scale,
             "min_valid": self.min_valid,
             "allow_vrt": self.allow_vrt,
@@ -91,16 +91,21 @@ class RasterOptions:
 
     def files(self, patterns: list[str]) -> list[str | Path]:
         """Files from files, globs and folders, and GDAL's virtual files as they are."""
-        from mgcap.geo.opening import is_virtual
+        return raster_files(patterns, self.allow_vrt)
 
-        files: list[str | Path] = []
-        for pattern in patterns:
-            if indexes := indexes_of(pattern):
-                raise DataError(f"{indexes[0]} is an index; give its raster, with --index {indexes[0]} to map it")
-            files += [pattern] if is_virtual(pattern) else expand([pattern])
-        if self.allow_vrt:
-            bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
-        return files
+
+def raster_files(patterns: list[str], allow_vrt: bool) -> list[str | Path]:
+    """Files from files, globs and folders, and GDAL's virtual files as they are."""
+    from mgcap.geo.opening import is_virtual
+
+    files: list[str | Path] = []
+    for pattern in patterns:
+        if indexes := indexes_of(pattern):
+            raise DataError(f"{indexes[0]} is an index; give its raster, with --index {indexes[0]} to map it")
+        files += [pattern] if is_virtual(pattern) else expand([pattern])
+    if allow_vrt:
+        bars.say("--allow-vrt: these rasters are trusted; GDAL may read other files and use the network for them")
+    return files
 
 
 def need_geo() -> None:
@@ -120,7 +125,8 @@ def load_model(model: Path, add: list[Path] | None, device: str, engine: str) ->
     return SceneClassifier.load(model, device=device, engine=engine, progress=bars)
 
 
-def _bands(text: str | None) -> tuple[int, ...] | None:
+def parse_bands(text: str | None) -> tuple[int, ...] | None:
+    """What ``--bands`` means."""
     if text is None:
         return None
     try:

@@ -7,6 +7,7 @@ that use a model have its file as ``model = "model.mgcap"``. The command line wi
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -205,3 +206,17 @@ def toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml(entry) for entry in value) + "]"
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def read_class_weights(path: Path) -> dict[str, str]:
+    """Class weights from a file: JSON, or CSV with the columns class and weight."""
+    try:
+        text = path.expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"--tune class_weights= takes none, auto or a file; {path} cannot be read") from error
+    try:
+        if path.suffix == ".json":
+            return {str(name): value for name, value in json.loads(text).items()}
+        return {row["class"]: row["weight"] for row in csv.DictReader(text.splitlines())}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{path} must have the columns class and weight") from error

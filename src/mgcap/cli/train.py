@@ -10,9 +10,10 @@ import typer
 
 from mgcap.cli import options as o
 from mgcap.cli.console import bars, check_writable, guarded, quiet_unless_first
+from mgcap.cli.saving import save_model
 from mgcap.cli.signature import expanded
+from mgcap.cli.teach import LabelOptions, check_alone, teach_model
 from mgcap.errors import DataError
-from mgcap.persistence.files import atomic_path
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 @guarded
 @expanded
 def train(
-    data: o.Data,
     options: o.TrainingOptions,
+    labels: LabelOptions,
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="DATA",
+            help=f"{o.DATA[:-1]}; with --labels the rasters that these lie on.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file to write the model to.")] = Path("model.mgcap"),
     train_ratio: Annotated[
         float | None,
@@ -35,7 +43,10 @@ def train(
     ] = None,
     split: Annotated[
         Path | None,
-        typer.Option(help="Train and test by a CSV with the columns path, label, subset, as model.split.csv."),
+        typer.Option(
+            help="Train and test by a CSV with the columns path, label, subset, as model.split.csv; with --labels "
+            "blocks of land are held out anyway."
+        ),
     ] = None,
     resolution: o.Resolution = None,
     composed: Annotated[
@@ -55,10 +66,23 @@ def train(
 
     Example: mgcap train scenes/ --train-ratio 0.8 --out model.mgcap
 
+    Your own classes on your own raster: mgcap train scene.tif --labels labels.gpkg --field class --out model.mgcap
+
+    More classes for a model: mgcap train scene.tif --extend model.mgcap --labels more.gpkg --out larger.mgcap
+
     Fine-tuning: mgcap train scenes/ --finetune --tune epochs=5 --tune lr=0.003 (all values: mgcap config list)
 
     Several processes: python -m torch.distributed.run --nproc-per-node 2 -m mgcap train scenes/ --finetune
     """
+    check_alone(labels)
+    if labels.wanted:
+        other = None if str(split) == "blocks" else split  # which is what is done
+        given = {"train_ratio": train_ratio, "train_count": train_count, "split": other, "composed": composed or None}
+        _for_folders_only(options, given)
+        teach_model(data or [], labels, out, options.device, options.engine)
+        return
+    if not data or len(data) > 1:
+        raise DataError("give one folder of scenes, or rasters with --labels")
     from mgcap.data.folders import open_folder
     from mgcap.report import training_report
     from mgcap.training.checkpoint import FILE
@@ -74,7 +98,7 @@ def train(
     if processes() > 1 and not tuned:
         raise DataError("several processes are for --finetune; without it, start one")
     out = check_writable(out)
-    folder = open_folder(data)
+    folder = open_folder(data[0], progress=bars)
     bars.say(f"{len(folder)} images of {len(folder.classes)} classes in {folder.root}")
     sides = _sides(folder, split, train_count if train_ratio is None else float(train_ratio), options.seed)
     training = folder.subset(sides.train)
@@ -92,11 +116,23 @@ def train(
     summary = _test(model, folder, sides, out) if sides.test else None
     if summary is None and model.cv_accuracy_ is not None:
         bars.say(f"cross-validated accuracy of the head on the training images: {100 * model.cv_accuracy_:.2f} %")
-    _save(model, out)
+    save_model(model, out)
     if summary is not None or tuned:
         page, command = out.with_suffix(".html"), o.command_line()
         bars.say(f"report: {training_report(model, folder, page, summary=summary, logs=run, command=command)}")
     (run / FILE).unlink(missing_ok=True)
+
+
+def _for_folders_only(options: o.TrainingOptions, given: dict[str, Any]) -> None:
+    """Refuse what has no meaning for labels on rasters, whose network is that of another model."""
+    plain = o.TrainingOptions()
+    names = ("preset", "backbone", "granularities", "rotations", "normalisation", "settings", "weights", "descriptor")
+    wrong = [name for name in (*names, "regularisation", "finetune", "tune") if
+             getattr(options, name) != getattr(plain, name)]  # fmt: skip
+    wrong += [name for name, value in given.items() if value is not None]
+    if wrong:
+        flag = "set" if wrong[0] == "settings" else wrong[0].replace("_", "-")
+        raise DataError(f"--{flag} is for folders of scenes; labels on rasters take the network of --base")
 
 
 def _sides(folder: SceneFolder, file: Path | None, part: float | int | None, seed: int) -> Split:
@@ -132,14 +168,3 @@ def _test(model: SceneClassifier, folder: SceneFolder, sides: Split, out: Path) 
     bars.say(f"accuracy on {summary['test_images']} held-out images: {summary['mean']:.2f} %")
     bars.say(f"split: {file}")
     return summary
-
-
-def _save(model: SceneClassifier, out: Path) -> None:
-    """Write the model; one that was there is kept under another name."""
-    with atomic_path(out) as temporary:
-        model.save(temporary)
-        if out.exists():
-            previous = out.with_name(f"{out.stem}.previous{out.suffix}")
-            out.replace(previous)
-            bars.say(f"the model that was there is now {previous}")
-    bars.say(f"model: {out}")

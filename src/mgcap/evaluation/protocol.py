@@ -107,7 +107,7 @@ class Study:
         }
         if len(runs) < len(self.splits) * len(self.settings):
             self.out.mkdir(parents=True, exist_ok=True)
-            write_json(self.out / "study.json", {"identity": self.fingerprint})
+            write_json(self.out / "study.json", {"fingerprint": self.fingerprint})
             for number, split in enumerate(self.splits):
                 write_split(self.out / "splits" / f"run-{number:02d}.csv", self.folder, split)
             self._compute(runs)

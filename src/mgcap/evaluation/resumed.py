@@ -35,7 +35,7 @@ def check_fingerprint(file: Path, fingerprint: dict[str, Any], what: str) -> Non
     """See that a folder holds the same study, or none.
 
     Args:
-        file: Holds the fingerprint of the study in that folder, in the field ``identity``.
+        file: Holds the fingerprint of the study in that folder, in the field ``fingerprint``.
         fingerprint: Of the study that is to be resumed there.
         what: What the study is called.
 
@@ -45,7 +45,8 @@ def check_fingerprint(file: Path, fingerprint: dict[str, Any], what: str) -> Non
     if not file.exists():
         return
     try:
-        kept = json.loads(file.read_text())["identity"]
+        values = json.loads(file.read_text())
+        kept = values["fingerprint"] if "fingerprint" in values else values["identity"]  # as earlier versions called it
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{file} cannot be read; remove it, or give another `out`") from error
     if kept != fingerprint:

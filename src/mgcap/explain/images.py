@@ -80,8 +80,9 @@ def _kept(out: Path, name: str, wanted: dict[str, Any]) -> Row | None:
         row: Row = json.loads((out / f"{name}.json").read_text())
     except (OSError, ValueError):
         return None
+    kept = row.get("fingerprint", row.get("identity"))  # as earlier versions called it
     complete = all((out / f"{name}.{form}").exists() for form in FORMATS)
-    return row if complete and row.get("identity") == wanted else None
+    return row if complete and kept == wanted else None
 
 
 def _explained(classifier: SceneClassifier, path: Path, out: Path, name: str, wanted: dict[str, Any]) -> Row:
@@ -92,7 +93,7 @@ def _explained(classifier: SceneClassifier, path: Path, out: Path, name: str, wa
     figure = found.figure()
     for form in FORMATS:
         save_figure(figure, out / f"{name}.{form}")
-    row = {"identity": wanted, "name": name, **_numbers(path, found), "picture": picture_uri(figure, 60)}
+    row = {"fingerprint": wanted, "name": name, **_numbers(path, found), "picture": picture_uri(figure, 60)}
     write_json(out / f"{name}.json", row)
     return row
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mgcap.embedding import TINY
 from mgcap.typing import Array
 
 
@@ -19,7 +20,7 @@ def nearest(queries: Array, descriptors: Array, count: int) -> tuple[Array, Arra
         Their numbers ``[n, count]``, the nearest first, and their cosines.
     """
     unit = [
-        rows.astype(np.float32) / np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True).clip(1e-12)
+        rows.astype(np.float32) / np.linalg.norm(rows.astype(np.float32), axis=1, keepdims=True).clip(TINY)
         for rows in (queries, descriptors)
     ]
     cosines = unit[0] @ unit[1].T
@@ -47,5 +48,5 @@ def plane(descriptors: Array, method: str = "tsne", seed: int = 0) -> Array:
         flat = TSNE(2, perplexity=perplexity, init="pca", random_state=seed).fit_transform(flat)
     flat = flat[:, :2] if flat.shape[1] > 1 else np.pad(flat, ((0, 0), (0, 1)))
     low, high = flat.min(0), flat.max(0)
-    spread: Array = (flat - low) / np.maximum(high - low, 1e-12)
+    spread: Array = (flat - low) / np.maximum(high - low, TINY)
     return spread

@@ -15,11 +15,10 @@ from mgcap.geo.opening import open_raster, reading
 from mgcap.geo.plan import Plan
 from mgcap.geo.raster import read_window
 from mgcap.inference.dense import Described, describe_block
-from mgcap.inference.forward import describe, walk
+from mgcap.inference.forward import answer, walk
 from mgcap.inference.layout import Layout
 from mgcap.inference.pipeline import images_together, prefetch, stream_features
 from mgcap.inference.projection import projection_for
-from mgcap.pooling import count_votes
 from mgcap.threads import one_thread
 from mgcap.typing import Array
 
@@ -265,7 +264,7 @@ def _by_tiles(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRea
 
     with one_thread(), torch.inference_mode():
         for number, seen in walk(model, stream_features(model, prefetch(batches()), engine), winners=True):
-            assert seen.winners is not None
-            votes = count_votes(seen.winners, model.config.rotations).sum(1)
-            described = Described(describe(seen.pooled, model.config), votes.argmax(-1))
+            found = answer(model, seen)
+            assert found.votes is not None
+            described = Described(found.descriptors, found.votes.sum(1).argmax(-1))
             yield np.array([number]), described, np.array([shares[number]])

@@ -98,7 +98,7 @@ def _merged(
     with np.errstate(invalid="ignore"):
         mean = np.nansum(squares, 2) / known.sum(-1, keepdims=True)
     mean[known.sum(-1) / there < min_valid] = np.nan
-    surest = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
+    confident = np.where(known, np.nan_to_num(squares).max(-1), -1).argmax(-1)
     own, far = (
         np.pad(values, border, constant_values=np.nan)
         .reshape(high, times, wide, times)
@@ -108,4 +108,4 @@ def _merged(
     )
     with np.errstate(invalid="ignore"):
         mean_distance = np.where(np.isnan(mean[..., 0]), np.nan, np.where(known, far, 0).sum(-1) / known.sum(-1))
-    return mean, np.take_along_axis(own, surest[..., None], -1)[..., 0], mean_distance
+    return mean, np.take_along_axis(own, confident[..., None], -1)[..., 0], mean_distance

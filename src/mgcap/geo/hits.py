@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: The layer of a GeoPackage.
 LAYER = "hits"
-#: Hits on the picture, in rows of so many, and the side of each in pixels.
+#: Hits on the picture, how many are in a row, and the side of each in pixels.
 SHOWN, ABREAST, SIDE = 24, 5, 256
 
 

@@ -25,9 +25,7 @@ from mgcap.inference.dense import is_dense
 from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.layout import windows_together
 from mgcap.inference.projection import projection_for
-from mgcap.persistence.files import sha256_of
 from mgcap.persistence.locks import claimed
-from mgcap.persistence.shipped import find_model
 from mgcap.runtime import Progress, silent
 
 if TYPE_CHECKING:
@@ -58,15 +56,14 @@ class Planned(NamedTuple):
 
 def plan_work(
     classifier: SceneClassifier,
-    model: str | Path,
+    model: str | Path | None,
     dataset: DatasetReader,
     raster: str | Path,
     options: MapOptions,
     of_tiles: bool = False,
 ) -> Planned:
     """Look at a raster and work out how to describe its cells, or to map it tile by tile."""
-    net, file = classifier.model_, find_model(model)
-    used = ModelFile(file, sha256_of(file), classifier.engine_.name)
+    net, used = classifier.model_, ModelFile.of(classifier, model)
     metres, length = pixel_metres(dataset), projection_for(net).length(net.head.in_features)
     if of_tiles:
         return Planned(make_plan(dataset, raster, classifier.imagery_, used, options), None, length, metres)
@@ -116,7 +113,7 @@ def at_hand(plan: _P, planned: Planned) -> _P:
 
 def index_raster(
     classifier: SceneClassifier,
-    model: str | Path,
+    model: str | Path | None,
     raster: str | Path,
     out: Path,
     *,
@@ -128,7 +125,7 @@ def index_raster(
 
     Args:
         classifier: The model of ``model``; its head does not count.
-        model: Its file, or its name.
+        model: Its file, or its name; None for the file that the classifier was saved to or loaded from.
         raster: As for :func:`mgcap.geo.mapping.map_raster`.
         out: The index, a folder; one of the same raster and kind is completed.
         workers: Compute the blocks; this process by default.

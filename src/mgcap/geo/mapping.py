@@ -63,7 +63,7 @@ class Mapped:
 
 def map_raster(
     classifier: SceneClassifier,
-    model: str | Path,
+    model: str | Path | None,
     raster: str | Path,
     out: Path,
     *,
@@ -77,7 +77,7 @@ def map_raster(
 
     Args:
         classifier: The model of ``model``.
-        model: Its file, or its name.
+        model: Its file, or its name; None for the file that the classifier was saved to or loaded from.
         raster: A GeoTIFF, JPEG 2000, PNG, JPEG or WebP file; with ``allow_vrt`` whatever else GDAL reads.
         out: A ``.gpkg``, ``.geojson`` or ``.parquet`` file; the other files stand beside it under the same name.
         workers: Compute the chunks; this process by default.

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mgcap.embedding import TINY
 from mgcap.errors import RasterError
 from mgcap.geo.approximate import Approximate, approximate_index
 from mgcap.geo.blocks import Axis
@@ -31,7 +32,7 @@ EXACT_CELLS = 1_000_000
 LARGE_INDEX = 100_000
 #: The longest vectors of an approximate index: its memory grows with them.
 LONGEST = 1024
-#: Vectors of up to so many bytes stay in memory between searches.
+#: Vectors of up to this number of bytes stay in memory between searches.
 KEPT_BYTES = 2 << 30
 #: Numbers that are compared together in single precision.
 TOGETHER = 1 << 22
@@ -125,7 +126,7 @@ class Gallery:
             thin: Leave out cells whose tile overlaps that of a better one of the same index.
         """
         wanted = queries.float() + self.mean
-        wanted = wanted / wanted.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        wanted = wanted / wanted.norm(dim=1, keepdim=True).clamp_min(TINY)
         found = []
         for number, index in enumerate(self.indexes):
             k = index.plan.cells_in_tile
@@ -213,7 +214,7 @@ class Gallery:
                 vectors = torch.from_numpy(cells.vectors[known])
                 part = max(1, TOGETHER // self.length)
                 lengths = [(some.float() + self.mean).norm(dim=1) for some in torch.split(vectors, part)]
-                yield _Block(rows[known], vectors, torch.cat(lengths).clamp_min(1e-12) if lengths else torch.zeros(0))
+                yield _Block(rows[known], vectors, torch.cat(lengths).clamp_min(TINY) if lengths else torch.zeros(0))
                 step(1)
 
 

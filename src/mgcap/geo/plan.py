@@ -14,14 +14,18 @@ from pydantic import BaseModel, ConfigDict
 from mgcap.data.decoding import max_pixels
 from mgcap.data.imagery import Imagery
 from mgcap.data.limits import MIN_SIDE
-from mgcap.errors import RasterError, check_parameters
+from mgcap.errors import MgcapError, RasterError, check_parameters
 from mgcap.geo.earth import pixel_metres
 from mgcap.geo.grid import Grid, Tile, cells_in_tile
 from mgcap.geo.opening import file_state, is_virtual, sources_state
 from mgcap.geo.raster import Look, choose_look
+from mgcap.persistence.files import sha256_of
+from mgcap.persistence.shipped import find_model
 
 if TYPE_CHECKING:
     from rasterio.io import DatasetReader
+
+    from mgcap.classifier import SceneClassifier
 
 #: Tiles that are computed, kept and sent together.
 CHUNK = 64
@@ -178,6 +182,20 @@ class ModelFile:
     fingerprint: str
     engine: str
 
+    @classmethod
+    def of(cls, classifier: SceneClassifier, model: str | Path | None) -> ModelFile:
+        """The file of a classifier: the one that is named, or the one that it was saved to or loaded from.
+
+        Raises:
+            MgcapError: If there is neither.
+        """
+        if model is not None:
+            path = find_model(model)
+            return cls(path, sha256_of(path), classifier.engine_.name)
+        if classifier.file_ is None or classifier.fingerprint_ is None:
+            raise MgcapError("the model is in no file, which maps and indexes need; save it before, or name its file")
+        return cls(classifier.file_, classifier.fingerprint_, classifier.engine_.name)
+
 
 def make_plan(
     dataset: DatasetReader, path: str | Path, imagery: Imagery, model: ModelFile, options: MapOptions, k: int = 0
@@ -193,7 +211,7 @@ def make_plan(
         k: Cells along the side of a tile; as the overlap of tiles asks for, by default.
     """
     look = choose_look(dataset, imagery, options.bands, options.scale)
-    side, shape = _tile_pixels(dataset, imagery, options.tile)
+    side, shape = tile_pixels(dataset, imagery, options.tile)
     if min(side) < k:
         raise RasterError(f"a tile would be {side[0]:.3g} x {side[1]:.3g} pixels, too few for `cells={k}`")
     grid = Grid.of(dataset.width, dataset.height, side, k or cells_in_tile(options.overlap))
@@ -232,7 +250,7 @@ def _shape_seen(grid: Grid, shape: tuple[int, int], limit: int) -> tuple[int, in
     return rows, columns
 
 
-def _tile_pixels(
+def tile_pixels(
     dataset: DatasetReader, imagery: Imagery, tile: str | None
 ) -> tuple[tuple[float, float], tuple[int, int]]:
     """Width and height of a tile in pixels of the raster, and rows and columns that the model sees of it."""

@@ -77,8 +77,8 @@ def _digits(rings: Array) -> int:
 def _plain(rings: Array) -> list[dict[str, Any]]:
     x, y = np.moveaxis(rings - rings[:, :1], -1, 0)
     clockwise = (x * np.roll(y, -1, 1) - np.roll(x, -1, 1) * y).sum(1) < 0
-    turned = np.where(clockwise[:, None, None], rings[:, ::-1], rings)
-    return [{"type": "Polygon", "coordinates": [[*ring, ring[0]]]} for ring in turned.tolist()]
+    anticlockwise = np.where(clockwise[:, None, None], rings[:, ::-1], rings)
+    return [{"type": "Polygon", "coordinates": [[*ring, ring[0]]]} for ring in anticlockwise.tolist()]
 
 
 def _cut(ring: Array, digits: int) -> dict[str, Any]:

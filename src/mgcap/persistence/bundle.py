@@ -1,7 +1,7 @@
 """One safe file per trained model: safetensors with a JSON header, never pickle.
 
-The header holds the configuration, classes, preprocessing, provenance and metrics, and a digest over itself and the
-tensors, so that a damaged or altered file is noticed. A stock backbone is stored by name and hash, a changed one by
+The header holds the configuration, classes, preprocessing, provenance and metrics, and a fingerprint of itself and
+the tensors, so that a damaged or altered file is noticed. A stock backbone is stored by name and hash, a changed one by
 its weights.
 """
 
@@ -67,7 +67,7 @@ class Bundle:
         return np.array([_LABELS[self.label_kind](name) for name in self.classes], self.label_dtype)
 
 
-def _digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def _fingerprint(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     text = json.dumps(header, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256((text + state_hash(tensors)).encode()).hexdigest()
 
@@ -96,7 +96,7 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
         checked(header)
     except ValueError as error:
         raise BundleError(f"the model cannot be written to {path}: {one_line(error)}") from error
-    header["digest"] = _digest(header, bundle.tensors)
+    header["digest"] = _fingerprint(header, bundle.tensors)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in bundle.tensors.items()}
     try:
         with atomic_path(path) as temporary:
@@ -108,8 +108,8 @@ def write_bundle(path: str | Path, bundle: Bundle, preprocessing: dict[str, Any]
 def read_bundle(path: str | Path) -> Bundle:
     """Read and check a model file.
 
-    A digest is no signature: whoever alters a file can alter that, too. So nothing in it is believed, and no tensor is
-    read before its name, type and shape are known to be those of the configuration.
+    A fingerprint is no signature: whoever alters a file can alter that, too. So nothing in it is believed, and no
+    tensor is read before its name, type and shape are known to be those of the configuration.
 
     Raises:
         BundleError: With one sentence, if it is missing, truncated, altered, too new or not ours.
@@ -124,8 +124,8 @@ def read_bundle(path: str | Path) -> Bundle:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, RuntimeError) as error:
         raise BundleError(f"{path} is not an mgcap model, or it is truncated ({one_line(error)})") from error
-    if header.pop("digest", None) != _digest(header, tensors):
-        raise BundleError(f"{path} was altered or damaged after it was written: its digest does not match")
+    if header.pop("digest", None) != _fingerprint(header, tensors):
+        raise BundleError(f"{path} was altered or damaged after it was written: its fingerprint does not match")
     if not usable(tensors):
         raise BundleError(f"{path} has weights that are not finite, or too large to use")
     return Bundle(

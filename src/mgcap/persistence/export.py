@@ -66,6 +66,7 @@ class WholeModel(nn.Module):
         return answer(self.model, seen).logits.softmax(1)
 
     def _features(self, images: Tensor, granularity: int) -> Tensor:
+        # as `MGCAP.features_at`, but in one go: a graph for any number of images cannot hold the parts that save memory
         model, config = self.model, self.model.config
         views = model.views_at(images, granularity, config.angles)
         backbone = model.backbones[granularity if len(model.backbones) > 1 else 0]

@@ -6,11 +6,14 @@ import csv
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from mgcap.errors import DataError
 
 
 def cache_dir() -> Path:
@@ -41,6 +44,32 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """A temporary folder beside ``target`` that takes its place if the block ends well, and vanishes otherwise.
+
+    Raises:
+        DataError: If there is a file of this name, or a folder that is not empty.
+    """
+    target = target.expanduser().resolve()
+    if target.exists() and not target.is_dir():
+        raise DataError(f"{target} is a file, not a folder")
+    if target.is_dir() and any(target.iterdir()):
+        raise DataError(f"the folder {target} is not empty; give another one")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if target.is_dir():
+            target.rmdir()
+        temporary.replace(target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:

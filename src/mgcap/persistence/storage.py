@@ -17,6 +17,7 @@ from mgcap.inference.projection import projection_for
 from mgcap.inference.sample import TENSORS, TrainingSample, reduce_rows, reduced_by
 from mgcap.model import MGCAP
 from mgcap.persistence.bundle import Bundle
+from mgcap.persistence.files import sha256_of
 from mgcap.persistence.header import LABEL_TYPES
 from mgcap.persistence.layout import EXAMPLES, INT8, SAMPLE
 from mgcap.runtime import Progress
@@ -24,6 +25,26 @@ from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+
+
+class SavedMixin:
+    """What an estimator knows of its file.
+
+    Attributes:
+        file_: Where the model was saved to or loaded from; None if it is in no file.
+    """
+
+    file_: Path | None
+    _fingerprint: str | None
+
+    @property
+    def fingerprint_(self) -> str | None:
+        """SHA-256 of that file, as it was saved or loaded; None if there is none."""
+        return getattr(self, "_fingerprint", None)
+
+    def _set_file(self, path: Path | None) -> None:
+        self.file_ = None if path is None else path.absolute()
+        self._fingerprint = None if path is None else sha256_of(path)
 
 
 def to_bundle(classifier: SceneClassifier) -> tuple[Bundle, dict[str, Any]]:

@@ -40,7 +40,7 @@ def comparison_report(
     splits: Sequence[Split],
     out: Path,
     *,
-    identity: Mapping[str, Any] | None = None,
+    fingerprint: Mapping[str, Any] | None = None,
     command: str = "",
 ) -> Path:
     """Write ``methods.csv``, ``summary.json``, ``cost.png`` and ``report.html``.
@@ -50,7 +50,7 @@ def comparison_report(
         folder: The images.
         splits: One for each run.
         out: The folder for all files.
-        identity: The fingerprint of the comparison.
+        fingerprint: The fingerprint of the comparison.
         command: How to repeat it.
     """
     write_rows(out / "methods.csv", [{key: value for key, value in row.items() if key != "runs"} for row in rows])
@@ -67,7 +67,7 @@ def comparison_report(
         f"{len(folder.classes)} classes, {train} training and {test} test images, "
         f"{len(splits)} run{'s' * (len(splits) > 1)} on the same splits",
         command,
-        {"identity": identity, "methods": [row["name"] for row in rows]},
+        {"fingerprint": fingerprint, "methods": [row["name"] for row in rows]},
         headline=f"{done[0]['title']}: {done[0]['mean']:.2f} %" if done else "",
         headline_note="the best mean accuracy on test images" if done else "",
         tables=[

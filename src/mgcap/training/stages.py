@@ -104,8 +104,8 @@ def both_stages(
     recipe, runtime = setup.finetune, setup.runtime
     assert recipe is not None
     _check_recipe(recipe, model)
-    notes: dict[str, Any] = {"identity": identity(setup, model, data)}
-    before = _checkpoint_notes(folder, resume, notes["identity"])
+    notes: dict[str, Any] = {"fingerprint": run_fingerprint(setup, model, data)}
+    before = _checkpoint_notes(folder, resume, notes["fingerprint"])
     if resume and before is None:
         runtime.progress.say("there is no checkpoint yet, so training begins anew")
     fabric = _open_fabric(model, recipe, folder)
@@ -192,7 +192,7 @@ def _run(tuner: Finetuner, fabric: Fabric) -> History:
     return history
 
 
-def identity(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
+def run_fingerprint(setup: Setup, model: MGCAP, data: TrainingSet) -> dict[str, Any]:
     """What must be the same for a run to be resumed."""
     assert setup.finetune is not None
     fingerprints = hashlib.sha256()
@@ -216,7 +216,8 @@ def _checkpoint_notes(folder: Path | None, resume: bool, wanted: dict[str, Any])
     if not resume:
         raise DataError(f"{folder} holds a run that is not finished; add `resume` to resume it, or remove {path}")
     _, values = read_checkpoint(path)
-    changed = [name for name in wanted if values.get("identity", {}).get(name) != wanted[name]]
+    kept = values.get("fingerprint", values.get("identity", {}))  # as earlier versions called it
+    changed = [name for name in wanted if kept.get(name) != wanted[name]]
     if changed:
         raise DataError(
             f"{path} belongs to a run with other {', '.join(changed)}; do the same as then, or give another folder"

@@ -1,0 +1,295 @@
+"""Teaching from rasters and labels that somebody drew on them, in any vector file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mgcap.data.imagery import Imagery
+from mgcap.errors import DataError, RasterError
+from mgcap.geo.earth import on_earth, pixel_metres
+from mgcap.geo.index import Index
+from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
+from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, none_labelled
+from mgcap.geo.opening import open_raster
+from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
+from mgcap.geo.raster import choose_look
+from mgcap.geo.sources import crs_of, cut_tile
+from mgcap.geo.vectors import Vectors, read_vectors
+from mgcap.geo.work import Workers, compute_here
+from mgcap.inference.examples import Examples, joined
+from mgcap.labelling.learner import BLOCK_TILES
+from mgcap.labelling.pool import places_of, tile_side
+from mgcap.labelling.teaching import Look, Taught, teach
+from mgcap.runtime import Progress, silent
+from mgcap.typing import Array
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What labels say of rasters.
+
+    Attributes:
+        examples: Cells with their vectors.
+        classes: Names of the classes.
+        labelled: For each raster which of its cells have a label, and what was left out.
+        indexes: Of the rasters.
+        look: Finds the pictures of examples.
+        imagery: What the rasters are like.
+    """
+
+    examples: Examples
+    classes: tuple[str, ...]
+    labelled: tuple[Labelled, ...]
+    indexes: tuple[Index, ...]
+    look: Look
+    imagery: Imagery
+
+
+def fit_raster(
+    rasters: str | Path | Sequence[str | Path],
+    labels: Any,
+    field: str = "class",
+    *,
+    base: SceneClassifier | str | Path = "ucmerced",
+    folder: str | Path = ".",
+    block: str | None = None,
+    keep: bool = True,
+    progress: Progress = silent,
+    **options: Any,
+) -> Taught:
+    """Train a classifier on rasters and labels for places on them.
+
+    Args:
+        rasters: As for :func:`mgcap.geo.mapping.map_raster`.
+        labels: Vector files (see :func:`mgcap.geo.vectors.read_vectors`) or GeoDataFrames with points, lines or
+            polygons, one or several.
+        field: With the class of each feature.
+        base: A model, or its file or name, whose network is used; not its head.
+        folder: Takes the index of each raster, as ``scene.zarr``.
+        block: Side of the blocks of land that are held out together, as ``500m`` or ``1000px``; by default four tiles.
+        keep: Let the model carry its examples, so that classes can be added later.
+        progress: Where to report.
+        **options: Of :class:`mgcap.geo.plan.MapOptions`.
+    """
+    drawn = draw_examples(rasters, labels, field, base=base, folder=folder, progress=progress, **options)
+    own = _loaded(base)
+    side = block_side(drawn.indexes, block)
+    card = card_of(drawn, rasters, labels, side)
+    return teach(
+        own, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card, keep=keep, look=drawn.look
+    )
+
+
+def draw_examples(
+    rasters: str | Path | Sequence[str | Path],
+    labels: Any,
+    field: str = "class",
+    *,
+    base: SceneClassifier | str | Path = "ucmerced",
+    folder: str | Path = ".",
+    workers: Workers | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> Drawn:
+    """The vectors of labelled cells; see :func:`fit_raster`. Rasters are indexed first, if they are not yet.
+
+    Raises:
+        DataError: If no cell gets a label.
+    """
+    classifier, chosen = _loaded(base), chosen_options(draw_examples, options)
+    paths = [rasters] if isinstance(rasters, str | Path) else list(rasters)
+    vectors = [_vectors(own, field) for own in _listed(labels)]
+    classes = classes_in(vectors, field)
+    parts, indexes, found, imagery = [], [], [], classifier.imagery_
+    for number, path in enumerate(paths):
+        index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
+        labelled = _together([label_cells(cells_of_index(index), own, field, classes) for own in vectors])
+        parts.append(examples_of(index, labelled.cells, labelled.targets, number))
+        indexes.append(index)
+        found.append(labelled)
+    examples = joined(parts)
+    if not len(examples):
+        raise none_labelled(vectors, paths, found)
+    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery)
+
+
+def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
+    from mgcap.classifier import SceneClassifier
+
+    return base if isinstance(base, SceneClassifier) else SceneClassifier.load(base)
+
+
+def _listed(labels: Any) -> list[Any]:
+    return list(labels) if isinstance(labels, list | tuple) else [labels]
+
+
+def _vectors(labels: Any, field: str) -> Vectors:
+    """A file, or a table of geopandas."""
+    if isinstance(labels, str | Path):
+        return read_vectors(labels, [field])
+    if isinstance(labels, Vectors):
+        return labels
+    if not hasattr(labels, "geometry"):
+        raise DataError("`labels` takes vector files or GeoDataFrames")
+    if field not in labels.columns:
+        raise DataError(f"the table of labels has no column '{field}'; it has {', '.join(map(str, labels.columns))}")
+    import shapely
+
+    names = [None if value is None or value != value else str(value).strip() or None for value in labels[field]]
+    return Vectors("the table of labels", shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
+
+
+def _together(every: Sequence[Labelled]) -> Labelled:
+    """Labels of several files; cells to which they give different classes are left out."""
+    if len(every) == 1:
+        return every[0]
+    cells = np.concatenate([own.cells for own in every])
+    targets = np.concatenate([own.targets for own in every])
+    left: dict[str, int] = {}
+    for own in every:
+        for why, count in own.left_out.items():
+            left[why] = left.get(why, 0) + count
+    places, which = np.unique(cells, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    low, high = np.full(len(places), 1 << 30), np.full(len(places), -1)
+    np.minimum.at(low, which, targets)
+    np.maximum.at(high, which, targets)
+    one = low == high
+    if several := int((~one).sum()):
+        why = "cells with labels of several classes"
+        left[why] = left.get(why, 0) + several
+    return Labelled(places[one], low[one], every[0].classes, left)
+
+
+def index_for(
+    classifier: SceneClassifier,
+    raster: str | Path,
+    folder: Path,
+    options: MapOptions,
+    workers: Workers | None = None,
+    progress: Progress = silent,
+) -> tuple[Index, Imagery]:
+    """The index of a raster that is to be learnt from, and what its tiles look like to a model of it.
+
+    With ``tile`` tiles are seen as they are in the raster, whatever the network was trained on.
+    """
+    with open_raster(raster, options.allow_vrt) as dataset:
+        say_guesses(dataset, raster, options, progress)
+        imagery = _imagery(classifier.imagery_, dataset, options)
+        planned = plan_work(seeing(classifier, imagery), classifier.file_, dataset, raster, options)
+    own = folder / f"{Path(raster).stem}.zarr"
+    index = find_index(options.index or own, planned, options.index is not None, progress)
+    progress.say(f"the index of this raster is {index.name}")
+    fill_index(index, planned, workers or compute_here(classifier), progress)
+    return index, imagery
+
+
+def seeing(classifier: SceneClassifier, imagery: Imagery) -> SceneClassifier:
+    """A classifier for images of another kind."""
+    import copy
+
+    made = copy.copy(classifier)
+    made.imagery_ = imagery
+    return made
+
+
+def _imagery(known: Imagery, dataset: Any, options: MapOptions) -> Imagery:
+    kind = str(np.dtype(dataset.dtypes[0]))
+    if options.scale != "auto":  # values are of the raster's own type, and white is what was said
+        look = choose_look(dataset, known, options.bands, options.scale)
+        if look.black == 0:
+            known = known.model_copy(update={"dtype": kind, "white": look.white})
+    if options.tile is None:
+        return known
+    metres = pixel_metres(dataset)
+    side, unit = parse_tile(options.tile)
+    if unit == "m" and metres is not None:
+        side /= max(metres)
+    resolution = None if metres is None else max(metres)
+    return known.model_copy(update={"side": max(1, round(side)), "resolution": resolution})
+
+
+def examples_of(index: Index, cells: Array, targets: Array, number: int = 0) -> Examples:
+    """The vectors of some cells ``[n, 2]`` of an index, with their classes."""
+    length = int(index.group["vectors"].shape[2])  # type: ignore[union-attr]
+    vectors = np.zeros((len(cells), length), np.float16)
+    block = index.plan.block
+    across = -(-index.plan.grid.columns // block)
+    chunks = cells[:, 0] // block * across + cells[:, 1] // block
+    for chunk in np.unique(chunks):
+        own = np.flatnonzero(chunks == chunk)
+        rows, columns = (cells[own] % block).T
+        vectors[own] = index.read(int(chunk)).vectors[rows, columns]
+    return Examples(
+        torch.from_numpy(vectors),
+        torch.from_numpy(targets.astype(np.int32)),
+        torch.from_numpy(places_of(index, cells, number)),
+    )
+
+
+def look_at(indexes: Sequence[Index], labelled: Sequence[Labelled]) -> Look:
+    """Finds the pictures of labelled cells by their places."""
+    known: dict[tuple[float, ...], tuple[Index, int, int]] = {}
+    for number, (index, own) in enumerate(zip(indexes, labelled, strict=True)):
+        places = places_of(index, own.cells, number)
+        for place, (row, column) in zip(places.tolist(), own.cells.tolist(), strict=True):
+            known[tuple(place)] = index, row, column
+
+    def look(place: Array, side: int) -> Array | None:
+        found = known.get(tuple(place.tolist()))
+        return None if found is None else cut_tile(*found, side)
+
+    return look
+
+
+def block_side(indexes: Sequence[Index], block: str | None) -> float:
+    """The side of a block in the unit of places.
+
+    Raises:
+        RasterError: If it is given in metres, and rasters do not say where they lie; or smaller than a cell.
+    """
+    first = indexes[0]
+    tile = tile_side(first)
+    if block is None:
+        return BLOCK_TILES * tile
+    try:
+        side, unit = parse_tile(block)
+    except RasterError as error:
+        raise RasterError(str(error).replace("`tile`", "`block`")) from None
+    placed = on_earth(crs_of(first))
+    if unit == "m" and not placed:
+        raise RasterError(f"{first.name} does not say where it lies, so `block` must be given in pixels, as 1000px")
+    if unit == "px" and placed:
+        side *= tile / first.plan.tile[0]
+    if side < tile / first.plan.cells_in_tile:
+        raise RasterError(f"`block` must not be smaller than a cell, not {block}")
+    return side
+
+
+def card_of(drawn: Drawn, rasters: Any, labels: Any, block: float) -> dict[str, Any]:
+    """How a model was taught, for its file: names of files, no paths."""
+    names = [str(rasters)] if isinstance(rasters, str | Path) else [str(own) for own in rasters]
+    files = [Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels)]
+    counts: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for own in drawn.labelled:
+        for name, count in own.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        for why, count in own.left_out.items():
+            left[why] = left.get(why, 0) + count
+    return {
+        "rasters": [Path(name).name for name in names],
+        "labels": files,
+        "cells": counts,
+        "left_out": left,
+        "block": block,
+    }
