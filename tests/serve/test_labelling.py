@@ -189,6 +189,9 @@ def test_proposals_are_cells_without_labels(client: TestClient) -> None:
 
 
 def test_the_accuracy_is_measured_by_labels_that_were_not_suggested(client: TestClient) -> None:
+    found = client.get("/api/label/suggest", params={"mode": "random"}).json()["cells"]
+    cells = np.array([own["cell"][1:] for own in found])
+    assert len(cells) == 10 and np.abs(cells[:, None] - cells).max(-1)[~np.eye(10, dtype=bool)].min() >= 2
     _teach(client, 5)
     easy = _settled(client)
     assert easy["measured"] == {"labels": easy["labels"], "suggested": False} and easy["random"] is not None
@@ -197,9 +200,7 @@ def test_the_accuracy_is_measured_by_labels_that_were_not_suggested(client: Test
     state = _settled(client)
     assert state["measured"]["labels"] <= easy["labels"] and not state["measured"]["suggested"]
     assert state["estimate"]["value"] > 0.85
-    found = client.get("/api/label/suggest", params={"mode": "random"}).json()["cells"]
-    cells = np.array([own["cell"][1:] for own in found])
-    assert len(cells) == 10 and np.abs(cells[:, None] - cells).max(-1)[~np.eye(10, dtype=bool)].min() >= 2
+    assert len(client.get("/api/label/suggest", params={"mode": "random"}).json()["cells"]) == 10
 
 
 def test_a_page_is_told_of_what_others_and_other_processes_do(client: TestClient, project: Project) -> None:

@@ -112,15 +112,16 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
 
 
 def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str, Any]]:
-    """Cells that say how right the map is, whose tiles overlap neither each other nor labelled ones."""
+    """Cells that say how right the map is, whose tiles overlap neither each other nor labelled ones if possible."""
     near = {other for own in taken for other in live.pool.near(own)}
+    order = np.random.default_rng((len(taken), 5)).permutation(len(live.pool)).tolist()
     found: list[int] = []
-    for own in np.random.default_rng((len(taken), 5)).permutation(len(live.pool)).tolist():
-        if len(found) >= count:
-            break
-        if own not in near:
+    for own in order:
+        if len(found) < count and own not in near:
             found.append(own)
             near.update(live.pool.near(own))
+    # where labels are everywhere
+    found += [own for own in order if own not in taken and own not in found][: count - len(found)]
     return [{"cell": _of(live, own), "reason": "drawn at random, to measure the map", "score": 1.0} for own in found]
 
 

@@ -109,7 +109,9 @@ export class RasterMap {
     const first = [Math.max(0, Math.floor(top / height)), Math.max(0, Math.floor(left / width))];
     const last = [Math.min(rows - 1, Math.floor((top + SIDE * step) / height)), Math.min(columns - 1, Math.floor((left + SIDE * step) / width))];
     const inside = ([row, col]) => row >= first[0] && row <= last[0] && col >= first[1] && col <= last[1];
-    const place = ([row, col]) => [(col * width - left) / step, (row * height - top) / step, width / step, height / step];
+    const { width: right, height: lower } = this.raster;
+    const place = ([row, col]) => [(col * width - left) / step, (row * height - top) / step, (Math.min(right, (col + 1) * width) - col * width) / step,
+      (Math.min(lower, (row + 1) * height) - row * height) / step];
     for (const [key, number] of this.labels) {
       const at = this.place(key);
       if (inside(at)) this.outline(context, place(at), number);
