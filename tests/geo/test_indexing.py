@@ -542,3 +542,15 @@ def test_an_index_that_is_whole_is_used_where_it_is(
         map_raster(classifier, model_file, raster, tmp_path / "far.gpkg", index=f"memory://{there}")
     with pytest.raises(RasterError, match=r"memory://none.zarr is not an index"):
         map_raster(classifier, model_file, raster, tmp_path / "far.gpkg", index="memory://none.zarr")
+
+
+def test_an_index_that_is_there_tells_that_blocks_go_through_the_network(
+    make: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find that out, the network must see two views, which takes a second."""
+    raster = write_raster(picture)
+    first = make(raster)
+    monkeypatch.setattr(indexing, "is_dense", lambda model: pytest.fail("it was looked at again"))
+    assert make(raster).plan == first.plan and first.plan.dense
+    monkeypatch.setattr(indexing, "is_dense", lambda model: True)
+    assert make(raster, "other.zarr", exact=True).plan.dense is False

@@ -63,8 +63,19 @@ def plan_work(
     raster: str | Path,
     options: MapOptions,
     of_tiles: bool = False,
+    index: str | Path | None = None,
 ) -> Planned:
-    """Look at a raster and work out how to describe its cells, or to map it tile by tile."""
+    """Look at a raster and work out how to describe its cells, or to map it tile by tile.
+
+    Args:
+        classifier: The model of ``model``.
+        model: Its file, or its name.
+        dataset: The raster, open.
+        raster: Its file.
+        options: What was chosen.
+        of_tiles: Map it tile by tile.
+        index: Where the index is or goes. One that was made densely with these descriptors tells that they can be.
+    """
     net, file = classifier.model_, find_model(model)
     used = ModelFile(file, sha256_of(file), classifier.engine_.name)
     metres, length = pixel_metres(dataset), projection_for(net).length(net.head.in_features)
@@ -73,7 +84,9 @@ def plan_work(
     plan = make_plan(dataset, raster, classifier.imagery_, used, options, options.cells)
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
-    most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    descriptor = descriptor_fingerprint(net)
+    dense = whole and not options.exact and (_was_dense(index, descriptor) or is_dense(net))
+    most = windows_together(side / options.cells, side, net) if dense else 0
     most = min(most, math.isqrt(MAX_BLOCK // (2 * length)))
     block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
     made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
@@ -81,13 +94,22 @@ def plan_work(
     about = About(
         format=FORMAT,
         plan=made.model_copy(update={"model": "", "model_fingerprint": ""}),  # others with such descriptors may use it
-        descriptor=descriptor_fingerprint(net),
+        descriptor=descriptor,
         projection=projection_for(net).fingerprint,
         angles=net.config.angles,
         crs=dataset.crs.to_wkt() if dataset.crs else "",
         transform=(t.a * width, t.b * height, t.c, t.d * width, t.e * height, t.f),
     )
     return Planned(made, about, length, metres)
+
+
+def _was_dense(path: str | Path | None, descriptor: str) -> bool:
+    """Whether there is an index that was made densely with some descriptors."""
+    try:
+        about = open_index(path).about if path is not None else None
+    except RasterError:
+        return False
+    return about is not None and about.plan.dense and about.descriptor == descriptor
 
 
 def _say_small(planned: Planned, progress: Progress) -> None:
@@ -138,7 +160,7 @@ def index_raster(
     chosen = chosen_options(index_raster, options)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
-        planned = plan_work(classifier, model, dataset, raster, chosen)
+        planned = plan_work(classifier, model, dataset, raster, chosen, index=out)
     index = find_index(out, planned, given=True, progress=progress)
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index
