@@ -212,14 +212,14 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
     plan, name = index.plan, Path(index.name).name
     _say_small(planned, progress)
     sizes = [math.prod(len(axis.middles) for axis in plan.axes(chunk)) for chunk in range(plan.chunks)]
-    missing = index.missing()
+    missing = index.missing(progress)
     if not missing:
         return
     if is_address(index.name):
         raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
-    start, computed, pixels, due = time.monotonic(), 0, 0, SAID
+    start, computed, pixels, due = time.monotonic(), 0, 0.0, SAID
 
     def say_rate() -> None:
         if planned.metres is not None and computed:

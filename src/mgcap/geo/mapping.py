@@ -103,11 +103,11 @@ def map_raster(
         plan = planned.plan
         found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
-        index = find_index(at, planned, chosen.index is not None, progress)
+        index = find_index(at, planned, chosen.index is not None, progress).keeping()
         progress.say(f"the index of this raster is {index.name}")
         fill_index(index, planned, workers, progress)
         plan = at_hand(coarser(index, chosen.cells), planned)
-        found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
+        found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits, progress)
     if not found.has_data.any():
         shutil.rmtree(_parts(out), ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")
