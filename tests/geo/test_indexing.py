@@ -117,6 +117,17 @@ def test_the_rate_is_said_again_and_again(
     assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0075")
 
 
+def test_the_rate_is_that_of_cells_with_data(make: Any, write_raster: Any, picture: Any) -> None:
+    """Half a metre a pixel, 16 pixels a cell; the left half has no data."""
+    values, said = np.maximum(picture, 1), Lines()
+    values[:, :, :96] = 0
+    known = make(write_raster(values, nodata=0), progress=said).group["valid"][:] > 0
+    area = sum(known[r, c] * min(16, picture.shape[1] - 16 * r) * min(16, picture.shape[2] - 16 * c) / 4
+               for r, c in np.ndindex(known.shape))  # fmt: skip
+    assert 0 < known.sum() < known.size / 1.5
+    assert said.lines[-1].startswith(f"scene.zarr: {known.sum()} cells, {area / 1e6:.3g} km² in ")
+
+
 KILLED = """
 import os, signal, sys
 import torch

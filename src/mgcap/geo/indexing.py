@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.earth import pixel_metres
@@ -219,7 +221,7 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
         raise RasterError(f"{index.name} is not whole; finish it where it was made, with mgcap index")
     if len(missing) < plan.chunks:
         progress.say(f"resuming {name}: {plan.chunks - len(missing)} of {plan.chunks} blocks are done")
-    start, computed, pixels, due = time.monotonic(), 0, 0.0, SAID
+    start, computed, pixels, due = time.monotonic(), 0, 0, SAID
 
     def say_rate() -> None:
         if planned.metres is not None and computed:
@@ -230,11 +232,12 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
 
     with progress("Describing cells", sum(sizes)) as step:
         step(sum(sizes) - sum(sizes[chunk] for chunk in missing))
-        for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
+        for chunk, cells in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
-            computed += sizes[chunk]
-            edges = (axis.cell_edges for axis in plan.axes(chunk))
-            pixels += math.prod(int((end - begin).sum()) for begin, end in edges)
+            known = cells.valid > 0  # what has no data costs next to nothing
+            computed += int(known.sum())
+            wide, high = (end - begin for begin, end in (axis.cell_edges for axis in plan.axes(chunk)))
+            pixels += int(np.outer(high, wide)[known].sum())
             if time.monotonic() - start >= due:
                 say_rate()
                 due *= 2
@@ -243,8 +246,8 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
 
 def _filled(
     index: Index, left: list[int], work: Callable[[Iterable[int]], Iterable[tuple[int, Part]]], progress: Progress
-) -> Iterator[int]:
-    """Compute and write blocks, and share that with other processes; the number of each that was done here."""
+) -> Iterator[tuple[int, Cells]]:
+    """Compute and write blocks, and share that with other processes; those that were done here, with their numbers."""
     locks = Path(index.name) / ".locks"
     locks.mkdir(exist_ok=True)
     claims: dict[int, ExitStack] = {}
@@ -265,7 +268,7 @@ def _filled(
                 index.write(chunk, cells)
                 claims.pop(chunk).close()
                 done.add(chunk)
-                yield chunk
+                yield chunk, cells
             left = [chunk for chunk in left if chunk not in done and not index.has(chunk)]
             if left and not said:
                 blocks = f"{len(left)} of {index.plan.chunks} blocks of {Path(index.name).name}"
