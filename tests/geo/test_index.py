@@ -226,7 +226,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_about(format=99), "it has format 99, not 2"),
+        (_about(format=99), "it has format 99, not 3"),
         (_about(format="x"), "is not an index that this version of mgcap knows"),
         (_about(further=1), "is not an index that this version of mgcap knows"),
         (_about(transform=[1, 2]), "is not an index that this version of mgcap knows"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 #: Raised when stores come out otherwise.
-FORMAT = 2
+FORMAT = 3
 _KEY = "mgcap_index"
 #: Types of the arrays, and what they say where nothing was written.
 _ARRAYS = {"vectors": ("float16", float("nan")), "rotations": ("uint16", 0xFFFF), "valid": ("uint8", 0)}
@@ -43,6 +43,7 @@ _WORDS = {
     "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
     "sources": "the files that the raster is read from", "shape": "the resolution of tiles", "black": "`scale`",
     "white": "`scale`", "min_valid": "`min_valid`",
+    "offset": "the place of the raster",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells, IndexPlan
-from mgcap.geo.earth import pixel_metres
+from mgcap.geo.earth import pixel_metres, whole_offset
 from mgcap.geo.index import FORMAT, MAX_BLOCK, About, Index, create_index, is_address, open_index
 from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
@@ -91,8 +91,8 @@ def plan_work(
     most = windows_together(side / options.cells, side, net) if dense else 0
     most = min(most, math.isqrt(MAX_BLOCK // (2 * length)))
     block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
-    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
+    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0, offset=whole_offset(t, dataset.crs))
     about = About(
         format=FORMAT,
         plan=made.model_copy(update={"model": "", "model_fingerprint": ""}),  # others with such descriptors may use it
