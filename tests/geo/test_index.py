@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -304,3 +305,9 @@ def test_blocks_that_are_read_are_reported(tmp_path: Path) -> None:
 
     index = create_index(tmp_path / "a.zarr", about_of(plan), 5)
     assert index.missing(Steps()) == [0, 1, 2, 3] and seen == [("Checking the index", 4), 1, 1, 1, 1]
+
+
+def test_what_is_missing_for_an_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(RasterError, match=r"s3://maps/scene.zarr needs more packages .* pip install 'mgcap\[s3\]'"):
+        open_index("s3://maps/scene.zarr")

@@ -240,6 +240,10 @@ def open_index(path: str | Path) -> Index:
         _check(group, about)
     except ValidationError as error:
         raise RasterError(f"{path} is not an index that this version of mgcap knows") from error
+    except ImportError as error:
+        raise RasterError(
+            f"{path} needs more packages to be read: pip install 'mgcap[s3]' ({one_line(error)})"
+        ) from error
     except Exception as error:  # whatever a store may be instead
         raise RasterError(f"{path} is not an index, or damaged: {one_line(error)}") from error
     return Index(str(path), about, group)
