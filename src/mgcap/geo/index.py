@@ -43,7 +43,6 @@ _WORDS = {
     "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
     "sources": "the files that the raster is read from", "shape": "the resolution of tiles", "black": "`scale`",
     "white": "`scale`", "min_valid": "`min_valid`",
-    "offset": "the place of the raster",
 }  # fmt: skip
 
 
@@ -110,7 +109,8 @@ class Index:
         if own.changed == (0, 0) and own.raster != wanted.raster:  # its name is all that is known of it
             found.append("the raster")
         places = zip(self.about.of_pixels, about.of_pixels, strict=True)
-        if self.about.crs != about.crs or not all(math.isclose(a, b, rel_tol=1e-12) for a, b in places):
+        alike = all(math.isclose(a, b, rel_tol=1e-12) for a, b in places)
+        if (self.about.crs, own.offset) != (about.crs, wanted.offset) or not alike:
             found.append("the place of the raster")
         if own.dense and not wanted.dense:  # tiles that were looked at one by one do for either
             found.append("`exact`")
