@@ -57,6 +57,7 @@ def test_a_second_map_uses_the_index_of_the_first(raster: Path, model: Path, tmp
     assert "16 cells with data" in second.stderr
     for way in (["--exact"], ["--overlap", 0.5]):
         assert "--index is for maps without --exact" in sentence("map", raster, *options, *way)
+    assert "--cells is for maps without --exact" in sentence("map", raster, "--exact", "--cells", 4)
     other = tmp_path / "other.tif"
     other.write_bytes(raster.read_bytes())
     assert "--index is for one raster, not for 2" in sentence("map", raster, other, *options, "--out", tmp_path)

@@ -9,7 +9,7 @@ from pyproj import Geod, Transformer
 from rasterio.transform import Affine, from_origin
 
 from mgcap.errors import RasterError
-from mgcap.geo.earth import on_earth, pixel_metres, square_metres
+from mgcap.geo.earth import on_earth, pixel_metres, square_metres, whole_offset
 from mgcap.geo.opening import open_raster
 
 
@@ -198,3 +198,20 @@ def test_pixels_without_an_area_are_refused(crs: Any, transform: Any) -> None:
 def test_other_pixels_are_refused(crs: str, transform: Any, reason: str) -> None:
     with pytest.raises(RasterError, match=reason):
         pixel_metres(_Dataset(crs, *transform))  # type: ignore[arg-type]
+
+
+def test_pixels_from_the_origin_of_the_coordinates() -> None:
+    utm = "EPSG:25832"
+    assert whole_offset(Affine(0.5, 0, 500_000, 0, -0.5, 5_600_000), utm) == (1_000_000, -11_200_000)
+    half = Affine(0.3, 0, 0.15, 0, -0.3, -0.15)  # as pixels whose middles have round coordinates
+    for column, row in ((0, 0), (1, 3), (40_001, 7), (1_000_000, 1)):
+        x, y = whole_offset(half @ Affine.translation(column, row), utm)
+        first = whole_offset(half, utm)
+        assert (x - first[0], y - first[1]) == (column, row)
+    for transform, crs in (
+        (Affine(0.5, 0, 5e5, 0, -0.5, 5e6), None),
+        (Affine(0.5, 0.1, 5e5, 0.1, -0.5, 5e6), utm),
+        (Affine(0, 0, 5e5, 0, 0, 5e6), utm),
+        (Affine(1e-9, 0, 5e5, 0, -1e-9, 5e6), utm),
+    ):
+        assert whole_offset(transform, crs) == (0, 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells
 from mgcap.geo.index import Index, create_index, open_index
+from mgcap.runtime import Progress
 from tests.geo.indexes import about_of, cells_of, plan_of
 
 ARRAYS = ("vectors", "rotations", "valid")
@@ -224,7 +227,7 @@ BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_about(format=99), "it has format 99, not 2"),
+        (_about(format=99), "it has format 99, not 3"),
         (_about(format="x"), "is not an index that this version of mgcap knows"),
         (_about(further=1), "is not an index that this version of mgcap knows"),
         (_about(transform=[1, 2]), "is not an index that this version of mgcap knows"),
@@ -276,3 +279,35 @@ def test_other_places_get_one_sentence(tmp_path: Path) -> None:
     ):
         with pytest.raises(RasterError, match=words):
             open_index(path)
+
+
+def test_an_index_that_keeps_its_blocks_reads_whole_ones_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(9, 12)
+    index = create_index(tmp_path / "a.zarr", about_of(plan), 5).keeping()
+    for chunk in (0, 1, 2):
+        index.write(chunk, cells_of(plan, chunk))
+    assert index.missing() == [3]
+    index.write(3, cells_of(plan, 3))  # one that was not there before
+    assert index.missing() == []
+    monkeypatch.setattr(type(index), "_array", lambda self, name: pytest.fail("it was read again"))
+    for chunk, (_, cells) in enumerate(index.blocks()):
+        assert np.array_equal(cells.vectors, cells_of(plan, chunk).vectors)
+
+
+def test_blocks_that_are_read_are_reported(tmp_path: Path) -> None:
+    plan, seen = plan_of(9, 12), list[Any]()
+
+    class Steps(Progress):
+        @contextmanager
+        def __call__(self, title: str, total: int | None) -> Iterator[Any]:
+            seen.append((title, total))
+            yield lambda done: seen.append(done)
+
+    index = create_index(tmp_path / "a.zarr", about_of(plan), 5)
+    assert index.missing(Steps()) == [0, 1, 2, 3] and seen == [("Checking the index", 4), 1, 1, 1, 1]
+
+
+def test_what_is_missing_for_an_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(RasterError, match=r"s3://maps/scene.zarr needs more packages .* pip install 'mgcap\[s3\]'"):
+        open_index("s3://maps/scene.zarr")

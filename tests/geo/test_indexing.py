@@ -117,6 +117,17 @@ def test_the_rate_is_said_again_and_again(
     assert said.lines[-1].startswith("scene.zarr: 130 cells, 0.0075")
 
 
+def test_the_rate_is_that_of_cells_with_data(make: Any, write_raster: Any, picture: Any) -> None:
+    """Half a metre a pixel, 16 pixels a cell; the left half has no data."""
+    values, said = np.maximum(picture, 1), Lines()
+    values[:, :, :96] = 0
+    known = make(write_raster(values, nodata=0), progress=said).group["valid"][:] > 0
+    area = sum(known[r, c] * min(16, picture.shape[1] - 16 * r) * min(16, picture.shape[2] - 16 * c) / 4
+               for r, c in np.ndindex(known.shape))  # fmt: skip
+    assert 0 < known.sum() < known.size / 1.5
+    assert said.lines[-1].startswith(f"scene.zarr: {known.sum()} cells, {area / 1e6:.3g} km² in ")
+
+
 KILLED = """
 import os, signal, sys
 import torch
@@ -542,3 +553,15 @@ def test_an_index_that_is_whole_is_used_where_it_is(
         map_raster(classifier, model_file, raster, tmp_path / "far.gpkg", index=f"memory://{there}")
     with pytest.raises(RasterError, match=r"memory://none.zarr is not an index"):
         map_raster(classifier, model_file, raster, tmp_path / "far.gpkg", index="memory://none.zarr")
+
+
+def test_an_index_that_is_there_tells_that_blocks_go_through_the_network(
+    make: Any, write_raster: Any, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find that out, the network must see two views, which takes a second."""
+    raster = write_raster(picture)
+    first = make(raster)
+    monkeypatch.setattr(indexing, "is_dense", lambda model: pytest.fail("it was looked at again"))
+    assert make(raster).plan == first.plan and first.plan.dense
+    monkeypatch.setattr(indexing, "is_dense", lambda model: True)
+    assert make(raster, "other.zarr", exact=True).plan.dense is False

@@ -26,7 +26,10 @@ def folder(scenes: Path) -> SceneFolder:
     return open_folder(scenes)
 
 
-def test_both_ways_are_measured_in_one_run(model_file: Path, write_raster: Any, picture: Any, tmp_path: Path) -> None:
+def test_both_ways_are_measured_in_one_run(
+    model_file: Path, write_raster: Any, picture: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "MANY", 100)
     raster, most = write_raster(picture[:, :128, :192]), layout.MOST_WINDOWS
     classifier = SceneClassifier.load(model_file, engine="torch")
     report = json.loads(json.dumps(bench_map(classifier, model_file, raster, cells=2)))
@@ -40,7 +43,8 @@ def test_both_ways_are_measured_in_one_run(model_file: Path, write_raster: Any, 
     )
     assert sum(report["shares"].values()) == pytest.approx(1, abs=1e-3) and "unknown" not in report["shares"]
     assert 0 <= report["sure_tiles"] <= 6 and report["agreement_with_blocks_of_half_the_size"] > 0.9
-    assert report["peak_memory_mib"] > 100
+    assert report["peak_memory_mib"] > 100 and report["seconds_search_of_100_cells"] > 0
+    assert 0 <= report["agreement_over_all_tiles"] <= 1 and report["seconds_second_map"] > 1  # a process of its own
     assert most == layout.MOST_WINDOWS and [file.name for file in tmp_path.iterdir()] == [raster.name]
 
 
@@ -64,6 +68,10 @@ def test_sure_tiles_are_compared_with_the_middle_of_theirs() -> None:
         ([[0.95, 0.05], [np.nan, np.nan], [0.92, 0.08]], (1, 2)),
     ):
         assert measured._agreement(_mapped([given], Grid(120, 40, 40, 40)), fine, 4) == pytest.approx(expected)
+    everywhere = measured._agreement(
+        _mapped([[[0.95, 0.05], [0.6, 0.4], [0.08, 0.92]]], Grid(120, 40, 40, 40)), fine, 4, 0
+    )
+    assert everywhere == pytest.approx((1 / 3, 3))
     agreement, sure = measured._agreement(_mapped([[[0.6, 0.4]] * 3], Grid(120, 40, 40, 40)), fine, 4)
     assert np.isnan(agreement) and sure == 0
 

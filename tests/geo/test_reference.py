@@ -55,7 +55,7 @@ def test_points_take_the_cell_below(mapped: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert done.counted.overall.value == 4 / 6
     assert done.counted.known is not None and done.counted.known.value == 4 / 5
-    assert done.stratified is None and "not known to be a random sample" in " ".join(done.summary["notes"])
+    assert done.stratified is None and "`design=random` if the points are" in " ".join(done.summary["notes"])
     assert done.summary["mapped_areas"] == pytest.approx([300, 300, 300, 200], rel=2e-3)  # the scale is 0.9996
 
 
@@ -170,12 +170,37 @@ def test_names_that_differ(mapped: Path, tmp_path: Path) -> None:
     names.write_text("reference,map\nwald,forst\n")
     with pytest.raises(DataError, match=r"maps 'Wald' to 'forst', which the map has not \(did you mean 'forest'\?\)"):
         assess(mapped, points, names=names)
-    names.write_text("reference,map\nwald,forest\nWald,river\n")
-    with pytest.raises(DataError, match="two classes of the map for 'Wald'"):
+    names.write_text("reference,map\nwald,forest\nWald,\n")
+    with pytest.raises(DataError, match="both that the map has 'Wald' and that it has not"):
         assess(mapped, points, names=names)
     names.write_text("from,to\nwald,forest\n")
     with pytest.raises(DataError, match="must have the columns reference and map"):
         assess(mapped, points, names=names)
+
+
+def test_classes_that_are_one_in_the_reference_are_compared_as_one(mapped: Path, tmp_path: Path) -> None:
+    """By hand: forest and housing are what the reference calls green."""
+    found = {(0, 0): "Green", (0, 2): "green", (1, 0): "forest", (1, 1): "river", (2, 0): "Green"}
+    strata = ["forest", "medium residential", "forest", "river", "river"]
+    points, names = _points(tmp_path, found, map_class=strata), tmp_path / "names.csv"
+    names.write_text("reference,map\nGreen,forest\ngreen,medium_residential\ngreen,Forest\n")
+    done = assess(mapped, points, names=names)
+    assert done.summary["classes"] == ["Green", "river", "unknown"]
+    assert done.summary["confusion"] == [[3, 0, 0], [1, 1, 0], [0, 0, 0]]
+    plain = assess(mapped, _points(tmp_path, found | dict.fromkeys([(0, 0), (2, 0)], "forest") | {(0, 2): "forest"},
+                                   map_class=strata))  # fmt: skip
+    assert done.summary["mapped_areas"][0] == pytest.approx(sum(plain.summary["mapped_areas"][:2]))
+    assert done.summary["mapped_areas"][1:] == plain.summary["mapped_areas"][2:]
+    assert done.stratified is not None and plain.stratified is not None
+    assert done.stratified.total == pytest.approx(plain.stratified.total)  # strata are those of the map as it was
+    for text, words in (
+        ("Green,forest\nGreen,lava", "maps 'Green' to 'lava', which the map has not"),
+        ("Green,forest\nGreen,river\nWet,river\nWet,medium residential", "merges 'river' into both 'Green' and 'Wet'"),
+        ("River,forest\nRiver,medium residential", "merges classes into 'River', which is another class of the map"),
+    ):
+        names.write_text(f"reference,map\n{text}\n")
+        with pytest.raises(DataError, match=words):
+            check_reference(points, "class", CLASSES[:3], names)
 
 
 def test_names_without_a_match_are_all_said(mapped: Path, tmp_path: Path) -> None:

@@ -415,3 +415,21 @@ def test_a_deep_image_is_read_as_its_raster_was(
     found = search([index], like=tmp_path / "tile.tif", classifier=classifier, top=3)
     assert found.query is not None
     assert np.allclose(found.query, np.moveaxis(picture[:, 48:112, 48:112], 0, -1) / 255, atol=1e-6)
+
+
+def test_a_place_in_two_rasters_is_found_once(drawn: Any, rng: np.random.Generator) -> None:
+    """The second begins four cells further east; what both show is alike but for a little noise."""
+    vectors = rng.normal(size=(8, 14, 6))
+    here = {"crs": rasterio.CRS.from_epsg(25832).to_wkt()}
+    a = drawn(vectors[:, :10], "a.zarr", transform=(10, 0, 500, 0, -10, 900), **here)
+    b = drawn(vectors[:, 4:] * 1.01, "b.zarr", transform=(10, 0, 540, 0, -10, 900), **here)
+    query = torch.from_numpy(vectors[3, 6:7]).float()
+    found = Gallery.open([a, b]).best(query, 12)
+    places = np.array([(near.column + 4 * near.number, near.row) for near in found])
+    apart = abs(places[:, None] - places[None]).max(-1) + 9 * np.eye(len(found), dtype=int)
+    assert places[0].tolist() == [6, 3] and (apart >= 2).all() and {near.number for near in found} == {0, 1}
+    assert [near.score for near in found] == sorted((near.score for near in found), reverse=True)
+    twice = Gallery.open([a, b]).best(query, 12, thin=False)
+    assert {(near.number, near.row, near.column) for near in twice[:2]} == {(0, 3, 6), (1, 3, 2)}
+    other = drawn(vectors[:, 4:], "c.zarr", transform=(10, 0, 540, 0, -10, 900), crs="")
+    assert {near.number for near in Gallery.open([a, other]).best(query, 2)} == {0, 1}  # its place is not known

@@ -47,6 +47,7 @@ EXTRAS = {
         },
     ),
     "search": Extra("search in more than a million cells", {"faiss-cpu": "faiss"}),
+    "s3": Extra("indexes of rasters that are elsewhere", {"fsspec": "fsspec", "s3fs": "s3fs"}),
     "cluster": Extra("maps on many machines", {"dask": "dask", "distributed": "distributed"}),
     "web": Extra(
         "the page and service",

@@ -26,6 +26,7 @@ DESIGNS = ("auto", "stratified", "random", "other")
 @guarded
 @expanded
 def make_map(
+    context: typer.Context,
     rasters: r.Rasters,
     options: r.RasterOptions,
     out: Annotated[
@@ -97,6 +98,9 @@ def make_map(
     files = options.files(rasters)
     if form not in FORMATS:
         raise DataError(f"--format takes gpkg, geojson or parquet, not '{form}'{did_you_mean(form, FORMATS)}")
+    source = context.get_parameter_source("cells")
+    if exact and source is not None and source.name == "COMMANDLINE":
+        raise DataError("--cells is for maps without --exact, where --overlap makes cells smaller")
     if index is not None and (exact or overlap):
         raise DataError("--index is for maps without --exact and --overlap")
     if index is not None and len(files) > 1:

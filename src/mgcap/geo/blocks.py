@@ -41,10 +41,13 @@ class IndexPlan(Plan):
     Attributes:
         block: Cells along the side of what is computed and kept together.
         dense: Whether blocks go through the network as a whole.
+        offset: Where the raster's corner lies from a place (x, y) on the ground that all rasters share, in whole
+            pixels: positions of features are on one lattice, so that parts of a raster say the same as the whole.
     """
 
     block: int
     dense: bool
+    offset: tuple[int, int] = (0, 0)
 
     @property
     def chunks(self) -> int:
@@ -148,16 +151,17 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
     tile = max(plan.shape)  # its side as the model knows it
     scale = np.array([tile / axis.tile for axis in axes])
     # images of blocks begin where pixels of raster and image do, so that a place is resampled alike in all of them
-    steps = np.array([axis.tile // math.gcd(axis.tile, tile) for axis in axes])
+    steps, offset = np.array([axis.tile // math.gcd(axis.tile, tile) for axis in axes]), np.array(plan.offset)
     multiple = math.lcm(*(tile // math.gcd(axis.tile, tile) for axis in axes))
     side = multiple
     while True:
-        corner = np.round([(axis.centre - side / one / 2) for axis, one in zip(axes, scale, strict=True)] / steps)
-        layout = _layout(axes, (corner * steps + side / scale / 2).tolist(), tile, model)
+        corner = np.round((np.array([axis.centre for axis in axes]) - side / scale / 2 + offset) / steps)
+        corner = corner * steps - offset
+        layout = _layout(axes, (corner + side / scale / 2).tolist(), tile, model, plan.offset)
         if layout.side <= side:
             break
         side = math.ceil(layout.side / multiple) * multiple
-    corner = (corner * steps).astype(int)
+    corner = corner.astype(int)
     image, valid = _square(dataset, plan, corner, scale, side, steps)
     shares = _Coverage(valid, corner, scale).shares
     of_tiles, of_cells = (shares(*own) for own in zip(*((a.tile_edges, a.cell_edges) for a in axes), strict=True))
@@ -168,11 +172,13 @@ def _densely(model: MGCAP, engine: Engine, plan: IndexPlan, dataset: DatasetRead
         yield wanted, described, of_cells.flat[wanted]
 
 
-def _layout(axes: Sequence[Axis], middle: Sequence[float], tile: float, model: MGCAP) -> Layout:
+def _layout(
+    axes: Sequence[Axis], middle: Sequence[float], tile: float, model: MGCAP, offset: tuple[int, int] = (0, 0)
+) -> Layout:
     """The tiles of a block around a place of the raster."""
     scales = [tile / axis.tile for axis in axes]
     xs, ys = (tuple(((a.middles - m) * s).tolist()) for a, m, s in zip(axes, middle, scales, strict=True))
-    x, y = (m * s for m, s in zip(middle, scales, strict=True))
+    x, y = ((m + o) * s for m, o, s in zip(middle, offset, scales, strict=True))
     return Layout(xs, ys, tile, model.config, (x, y))
 
 
@@ -216,7 +222,8 @@ def _square(
     strips = side, max(1, STRIP // int(steps[1]))  # columns and rows, in steps
     for begin, one, step, size, strip in zip(low.tolist(), scale, steps.tolist(), plan.size, strips, strict=True):
         first, last = max(begin, 0), min(begin + round(side / one), size)
-        edges.append([*range(first, last // step * step, strip * step), last // step * step, last])
+        inner, outer = first + (begin - first) % step, last - (last - begin) % step
+        edges.append([first, *range(inner, outer, strip * step), outer, last])
     places = [[round((edge - begin) * one) for edge in own] for own, begin, one in zip(edges, low, scale, strict=True)]
     pixels, valid = np.zeros((3, side, side), np.float16), np.zeros((side, side), bool)
     columns, rows = (

@@ -26,6 +26,9 @@ WIDE = 1.0
 POINTS = 16
 #: The WGS84 ellipsoid: half its longer axis in metres, and its eccentricity.
 RADIUS, ECCENTRICITY = 6_378_137.0, 0.0818191908426215
+#: Rasters that begin farther away, in pixels, have no place. What is added before places are rounded down: many rasters
+#: begin at half a pixel, where rounding is a matter of luck.
+FARTHEST_PIXEL, NOT_HALF = 1 << 40, 0.51
 
 
 @lru_cache(maxsize=8)
@@ -181,3 +184,18 @@ def pixel_metres(dataset: DatasetReader) -> tuple[float, float] | None:
             "which are no map; near a pole, warp it to a polar projection"
         )
     return float(width), float(height)
+
+
+def whole_offset(transform: Any, crs: Any) -> tuple[int, int]:
+    """Pixels (x, y) from the origin of a coordinate system to a raster's corner; zeros if it has none, or is rotated.
+
+    They are whole, and rounded alike for all rasters whose pixels coincide.
+    """
+    t = transform
+    if crs is None or t.b or t.d or not (t.a and t.e):
+        return 0, 0
+    places = t.c / t.a, t.f / t.e
+    if not all(abs(place) < FARTHEST_PIXEL for place in places):
+        return 0, 0
+    x, y = (math.floor(place + NOT_HALF) for place in places)
+    return x, y

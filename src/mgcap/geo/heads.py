@@ -15,6 +15,7 @@ from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.inference.projection import projection_for
 from mgcap.inference.sample import TrainingSample, reduce_rows
 from mgcap.inference.unknown import NOTHING, Limits
+from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def classify_index(
     sieve: int = 0,
     sample: TrainingSample | None = None,
     limits: Limits | None = None,
+    progress: Progress = silent,
 ) -> ClassMap:
     """What each cell shows; those of a coarser map have the mean probabilities of the cells of the index.
 
@@ -54,6 +56,7 @@ def classify_index(
         sieve: Patches of fewer cells take the class of their largest neighbour.
         sample: Of what the model was trained on, to say how far each cell is from it.
         limits: Where the unknown begins; nothing is unknown without.
+        progress: Where to report.
 
     Raises:
         RasterError: If the model has other descriptors.
@@ -65,7 +68,7 @@ def classify_index(
     probabilities = np.full((*shape, len(bias)), np.nan, np.float32)
     angles, distance = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
     of_rotation = np.array(index.about.angles, np.float32)
-    for place, cells in index.blocks():
+    for place, cells in index.blocks(progress, "Classifying cells"):
         vectors = torch.from_numpy(cells.vectors).float()
         logits = vectors @ weight.T.float() + bias.float()
         known = cells.valid > 0

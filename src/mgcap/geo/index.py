@@ -11,7 +11,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +22,22 @@ from mgcap.errors import RasterError, missing
 from mgcap.geo.blocks import Cells, IndexPlan
 from mgcap.geo.opening import is_virtual
 from mgcap.persistence.header import one_line
+from mgcap.runtime import Progress, silent
 
 if TYPE_CHECKING:
     import zarr
 
 
 #: Raised when stores come out otherwise.
-FORMAT = 2
+FORMAT = 3
 _KEY = "mgcap_index"
 #: Types of the arrays, and what they say where nothing was written.
 _ARRAYS = {"vectors": ("float16", float("nan")), "rotations": ("uint16", 0xFFFF), "valid": ("uint8", 0)}
 _CODECS = ("bytes", "crc32c")
 #: The most cells, numbers of a vector and bytes of a block that an index may say it has.
 MAX_CELLS, MAX_LENGTH, MAX_BLOCK = 1 << 31, 1 << 20, 1 << 28
+#: Bytes of vectors up to which an index that keeps its blocks keeps more.
+KEPT_BYTES = 1 << 28
 #: In what an index may differ from what is wanted, in words; by the fields of its plan.
 _WORDS = {
     "size": "the size of the raster", "changed": "the date or length of the raster's file", "bands": "`bands`",
@@ -82,11 +85,17 @@ class Index:
         name: Its path or address.
         about: What it says of itself.
         group: Its arrays.
+        memory: Blocks that were read, by their numbers; None: none is kept.
     """
 
     name: str
     about: About
     group: zarr.Group
+    memory: dict[int, Cells] | None = None
+
+    def keeping(self) -> Index:
+        """The same, which keeps the first of the blocks that it reads, so that a small one is read once."""
+        return replace(self, memory={})
 
     @property
     def plan(self) -> IndexPlan:
@@ -100,7 +109,8 @@ class Index:
         if own.changed == (0, 0) and own.raster != wanted.raster:  # its name is all that is known of it
             found.append("the raster")
         places = zip(self.about.of_pixels, about.of_pixels, strict=True)
-        if self.about.crs != about.crs or not all(math.isclose(a, b, rel_tol=1e-12) for a, b in places):
+        alike = all(math.isclose(a, b, rel_tol=1e-12) for a, b in places)
+        if (self.about.crs, own.offset) != (about.crs, wanted.offset) or not alike:
             found.append("the place of the raster")
         if own.dense and not wanted.dense:  # tiles that were looked at one by one do for either
             found.append("`exact`")
@@ -115,18 +125,18 @@ class Index:
     def has(self, chunk: int) -> bool:
         """Whether a block was written and is whole."""
         try:
-            cells = self.read(chunk)
+            return _whole(self.read(chunk))
         except RasterError:
             return False
-        return not _unset(cells) and bool(cells.valid.any() or not cells.vectors.any())  # valid is written last
 
     def write(self, chunk: int, cells: Cells) -> None:
         """Write a block."""
         import zarr
 
         place = self.plan.cells(chunk)
+        (self.memory or {}).pop(chunk, None)
         with zarr.config.set({"array.write_empty_chunks": True}):  # a block without data is done too
-            for name in _ARRAYS:  # the order counts, see has()
+            for name in _ARRAYS:  # the order counts, see _whole()
                 self._array(name)[place] = getattr(cells, name)
 
     def read(self, chunk: int) -> Cells:
@@ -135,6 +145,8 @@ class Index:
         Raises:
             RasterError: If it is damaged.
         """
+        if self.memory and chunk in self.memory:
+            return self.memory[chunk]
         place = self.plan.cells(chunk)
         try:
             cells = Cells(*(np.asarray(self._array(name)[place]) for name in _ARRAYS))
@@ -143,19 +155,29 @@ class Index:
                 raise ValueError("one of its files is missing")
         except Exception as error:  # a damaged chunk fails in too many ways to name
             raise RasterError(f"a part of the index {self.name} is damaged; make it again with mgcap index") from error
+        if self.memory is not None and len(self.memory) * cells.vectors.nbytes < KEPT_BYTES and _whole(cells):
+            self.memory[chunk] = cells
         return cells
 
     def _array(self, name: str) -> Any:
         return self.group[name]
 
-    def blocks(self) -> Iterator[tuple[tuple[slice, slice], Cells]]:
+    def blocks(self, progress: Progress = silent, title: str = "") -> Iterator[tuple[tuple[slice, slice], Cells]]:
         """All blocks, with the rows and columns of their cells."""
-        for chunk in range(self.plan.chunks):
-            yield self.plan.cells(chunk), self.read(chunk)
+        with progress(title, self.plan.chunks) as step:
+            for chunk in range(self.plan.chunks):
+                yield self.plan.cells(chunk), self.read(chunk)
+                step(1)
 
-    def missing(self) -> list[int]:
+    def missing(self, progress: Progress = silent) -> list[int]:
         """Blocks that are to be computed, as they were not yet written or are damaged."""
-        return [chunk for chunk in range(self.plan.chunks) if not self.has(chunk)]
+        found = []
+        with progress("Checking the index", self.plan.chunks) as step:
+            for chunk in range(self.plan.chunks):
+                if not self.has(chunk):
+                    found.append(chunk)
+                step(1)
+        return found
 
 
 def create_index(path: Path, about: About, length: int) -> Index:
@@ -218,6 +240,10 @@ def open_index(path: str | Path) -> Index:
         _check(group, about)
     except ValidationError as error:
         raise RasterError(f"{path} is not an index that this version of mgcap knows") from error
+    except ImportError as error:
+        raise RasterError(
+            f"{path} needs more packages to be read: pip install 'mgcap[s3]' ({one_line(error)})"
+        ) from error
     except Exception as error:  # whatever a store may be instead
         raise RasterError(f"{path} is not an index, or damaged: {one_line(error)}") from error
     return Index(str(path), about, group)
@@ -256,3 +282,8 @@ def is_address(path: str | Path) -> bool:
 def _unset(cells: Cells) -> bool:
     """Whether the vectors of a block were never written; in one that was, those without data are zero."""
     return bool(np.isnan(cells.vectors[0, 0]).all())
+
+
+def _whole(cells: Cells) -> bool:
+    """Whether all of a block was written; what says which cells have data is written last."""
+    return not _unset(cells) and bool(cells.valid.any() or not cells.vectors.any())

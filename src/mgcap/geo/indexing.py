@@ -13,9 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from mgcap.errors import RasterError
 from mgcap.geo.blocks import Cells, IndexPlan
-from mgcap.geo.earth import pixel_metres
+from mgcap.geo.earth import pixel_metres, whole_offset
 from mgcap.geo.index import FORMAT, MAX_BLOCK, About, Index, create_index, is_address, open_index
 from mgcap.geo.opening import ignored_place, open_raster
 from mgcap.geo.plan import MapOptions, ModelFile, Plan, chosen_options, make_plan
@@ -61,8 +63,19 @@ def plan_work(
     raster: str | Path,
     options: MapOptions,
     of_tiles: bool = False,
+    index: str | Path | None = None,
 ) -> Planned:
-    """Look at a raster and work out how to describe its cells, or to map it tile by tile."""
+    """Look at a raster and work out how to describe its cells, or to map it tile by tile.
+
+    Args:
+        classifier: The model of ``model``.
+        model: Its file, or its name; None for the file that the classifier knows.
+        dataset: The raster, open.
+        raster: Its file.
+        options: What was chosen.
+        of_tiles: Map it tile by tile.
+        index: Where the index is or goes. One that was made densely with these descriptors tells that they can be.
+    """
     net, used = classifier.model_, ModelFile.of(classifier, model)
     metres, length = pixel_metres(dataset), projection_for(net).length(net.head.in_features)
     if of_tiles:
@@ -70,21 +83,32 @@ def plan_work(
     plan = make_plan(dataset, raster, classifier.imagery_, used, options, options.cells)
     whole = all(size >= options.cells * cell for size, cell in zip(plan.size, plan.cell, strict=True))
     side, longest = max(plan.shape), max(plan.grid.rows, plan.grid.columns)
-    most = windows_together(side / options.cells, side, net) if whole and not options.exact and is_dense(net) else 0
+    descriptor = descriptor_fingerprint(net)
+    dense = whole and not options.exact and (_was_dense(index, descriptor) or is_dense(net))
+    most = windows_together(side / options.cells, side, net) if dense else 0
     most = min(most, math.isqrt(MAX_BLOCK // (2 * length)))
     block = math.ceil(longest / math.ceil(longest / (most or BLOCK)))  # so that none is nearly empty
-    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0)
     t, (width, height) = dataset.transform, plan.cell
+    made = IndexPlan(**plan.model_dump(), block=block, dense=most > 0, offset=whole_offset(t, dataset.crs))
     about = About(
         format=FORMAT,
         plan=made.model_copy(update={"model": "", "model_fingerprint": ""}),  # others with such descriptors may use it
-        descriptor=descriptor_fingerprint(net),
+        descriptor=descriptor,
         projection=projection_for(net).fingerprint,
         angles=net.config.angles,
         crs=dataset.crs.to_wkt() if dataset.crs else "",
         transform=(t.a * width, t.b * height, t.c, t.d * width, t.e * height, t.f),
     )
     return Planned(made, about, length, metres)
+
+
+def _was_dense(path: str | Path | None, descriptor: str) -> bool:
+    """Whether there is an index that was made densely with some descriptors."""
+    try:
+        about = open_index(path).about if path is not None else None
+    except RasterError:
+        return False
+    return about is not None and about.plan.dense and about.descriptor == descriptor
 
 
 def _say_small(planned: Planned, progress: Progress) -> None:
@@ -135,7 +159,7 @@ def index_raster(
     chosen = chosen_options(index_raster, options)
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
-        planned = plan_work(classifier, model, dataset, raster, chosen)
+        planned = plan_work(classifier, model, dataset, raster, chosen, index=out)
     index = find_index(out, planned, given=True, progress=progress)
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index
@@ -187,7 +211,7 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
     plan, name = index.plan, Path(index.name).name
     _say_small(planned, progress)
     sizes = [math.prod(len(axis.middles) for axis in plan.axes(chunk)) for chunk in range(plan.chunks)]
-    missing = index.missing()
+    missing = index.missing(progress)
     if not missing:
         return
     if is_address(index.name):
@@ -205,11 +229,12 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
 
     with progress("Describing cells", sum(sizes)) as step:
         step(sum(sizes) - sum(sizes[chunk] for chunk in missing))
-        for chunk in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
+        for chunk, cells in _filled(index, missing, partial(workers, at_hand(plan, planned)), progress):
             step(sizes[chunk])
-            computed += sizes[chunk]
-            edges = (axis.cell_edges for axis in plan.axes(chunk))
-            pixels += math.prod(int((end - begin).sum()) for begin, end in edges)
+            known = cells.valid > 0  # what has no data costs next to nothing
+            computed += int(known.sum())
+            wide, high = (end - begin for begin, end in (axis.cell_edges for axis in plan.axes(chunk)))
+            pixels += int(np.outer(high, wide)[known].sum())
             if time.monotonic() - start >= due:
                 say_rate()
                 due *= 2
@@ -218,8 +243,8 @@ def fill_index(index: Index, planned: Planned, workers: Workers, progress: Progr
 
 def _filled(
     index: Index, left: list[int], work: Callable[[Iterable[int]], Iterable[tuple[int, Part]]], progress: Progress
-) -> Iterator[int]:
-    """Compute and write blocks, and share that with other processes; the number of each that was done here."""
+) -> Iterator[tuple[int, Cells]]:
+    """Compute and write blocks, and share that with other processes; those that were done here, with their numbers."""
     locks = Path(index.name) / ".locks"
     locks.mkdir(exist_ok=True)
     claims: dict[int, ExitStack] = {}
@@ -240,7 +265,7 @@ def _filled(
                 index.write(chunk, cells)
                 claims.pop(chunk).close()
                 done.add(chunk)
-                yield chunk
+                yield chunk, cells
             left = [chunk for chunk in left if chunk not in done and not index.has(chunk)]
             if left and not said:
                 blocks = f"{len(left)} of {index.plan.chunks} blocks of {Path(index.name).name}"

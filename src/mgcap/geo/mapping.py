@@ -92,9 +92,10 @@ def map_raster(
     if not is_virtual(raster):
         check_outputs(out, Path(raster))
     workers, limits = workers or compute_here(classifier), _limits(classifier, unknown, progress)
+    by_tiles, at = chosen.exact or chosen.overlap > 0, chosen.index or out.with_name(f"{Path(raster).stem}.zarr")
     with open_raster(raster, chosen.allow_vrt) as dataset:
         say_guesses(dataset, raster, chosen, progress)
-        planned = plan_work(classifier, model, dataset, raster, chosen, of_tiles=chosen.exact or chosen.overlap > 0)
+        planned = plan_work(classifier, model, dataset, raster, chosen, by_tiles, at)
         changed = datetime.datetime.fromtimestamp(planned.plan.changed[0] / 1e9, datetime.UTC)
         place = Place(dataset.transform, dataset.crs, changed)
     index = None
@@ -102,12 +103,11 @@ def map_raster(
         plan = planned.plan
         found = count_cells(plan, compute_chunks(plan, _parts(out), workers, len(classes), progress), sieve, limits)
     else:
-        own = out.with_name(f"{Path(raster).stem}.zarr")
-        index = find_index(chosen.index or own, planned, chosen.index is not None, progress)
+        index = find_index(at, planned, chosen.index is not None, progress).keeping()
         progress.say(f"the index of this raster is {index.name}")
         fill_index(index, planned, workers, progress)
         plan = at_hand(coarser(index, chosen.cells), planned)
-        found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits)
+        found = classify_index(classifier.model_, index, plan, sieve, classifier.sample_, limits, progress)
     if not found.has_data.any():
         shutil.rmtree(_parts(out), ignore_errors=True)
         raise RasterError(f"{raster} has no tile with data in {100 * plan.min_valid:.0f} % of its pixels or more")

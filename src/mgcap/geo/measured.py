@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,10 @@ from mgcap.classifier import SceneClassifier
 from mgcap.data.folders import SceneFolder
 from mgcap.data.splits import Split
 from mgcap.data.stream import to_tensor
-from mgcap.errors import DataError
+from mgcap.errors import DataError, RasterError
+from mgcap.geo.blocks import Cells
 from mgcap.geo.grid import Grid
-from mgcap.geo.index import open_index
+from mgcap.geo.index import Index, create_index, open_index
 from mgcap.geo.mapping import Mapped, map_raster
 from mgcap.geo.nearest import Gallery
 from mgcap.geo.search import search
@@ -28,11 +32,14 @@ from mgcap.inference.dense import describe_block
 from mgcap.inference.layout import Layout
 from mgcap.inference.projection import projection_for
 from mgcap.names import human_name
+from mgcap.persistence.header import one_line
 from mgcap.runtime import Progress, silent
 from mgcap.typing import Array
 
 #: Probability above which the tile-by-tile way counts as sure.
 SURE = 0.9
+#: Cells of the large search, and what is added to their vectors in standard deviations, so that no two are the same.
+MANY, NOISE = 100_000, 0.05
 #: Images along the side of a mosaic of test images.
 ACROSS = 8
 
@@ -64,11 +71,12 @@ def bench_map(
 
         tiles, exact = make("tiles.gpkg", exact=True, unknown=0)
         first, dense = make("dense.gpkg", cells=cells, index=folder / "dense.zarr", unknown=0)
-        second, _ = make("second.gpkg", cells=cells, index=folder / "dense.zarr")
-        seconds_search = _search_seconds(folder / "dense.zarr")
+        second = _second_seconds(model, raster, folder, ["--cells", cells, "--engine", classifier.engine_.name])
+        seconds_search, seconds_large = (_search_seconds(folder / "dense.zarr", many) for many in (0, MANY))
         shifted = _other_blocks(folder / "dense.zarr", make, cells)
     count, overlapping = len(exact.plan.grid), _overlapping(exact, cells)
     agreement, sure = _agreement(exact, dense, cells)
+    everywhere, _ = _agreement(exact, dense, cells, sure=0.0)
     return {
         "tiles": count,
         "cells": int(dense.found.has_data.sum()),
@@ -77,10 +85,12 @@ def bench_map(
         "seconds_index_and_map": round(first, 2),
         "seconds_second_map": round(second, 2),
         "seconds_search": round(seconds_search, 4),
+        f"seconds_search_of_{MANY}_cells": round(seconds_large, 4),
         "times_tile_by_tile": round(first / tiles, 3),
         "times_faster_than_overlapping_tiles": round(tiles * overlapping / count / first, 2),
         "agreement_where_tiles_are_sure": round(agreement, 4),
         "sure_tiles": sure,
+        "agreement_over_all_tiles": round(everywhere, 4),
         "agreement_with_blocks_of_half_the_size": round(shifted, 4),
         "peak_memory_mib": peak_memory_mib(),
         "shares": _shares(dense),
@@ -101,13 +111,13 @@ def _overlapping(exact: Mapped, cells: int) -> int:
     return len(finer)
 
 
-def _agreement(exact: Mapped, dense: Mapped, cells: int) -> tuple[float, int]:
+def _agreement(exact: Mapped, dense: Mapped, cells: int, sure: float = SURE) -> tuple[float, int]:
     """The share of sure tiles whose middle cells say the same together, and how many are sure."""
     same = []
     middle = slice((cells - 1) // 2, cells // 2 + 1)
     for row, column in itertools.product(*map(range, exact.found.classes.shape)):
         own = exact.found.probabilities[row, column]
-        if not np.nan_to_num(own).max() > SURE:
+        if not np.nan_to_num(own).max() > sure:
             continue
         grid = exact.plan.grid
         tile = grid.tile(row * grid.tile_columns + column)
@@ -132,15 +142,50 @@ def _other_blocks(index: Path, make: Callable[..., tuple[float, Mapped]], cells:
     return float((first.found.classes == other.found.classes)[known].mean())
 
 
-def _search_seconds(index: Path) -> float:
-    """Seconds of a search for the place in the middle, in an index that is open."""
+def _second_seconds(model: str | Path, raster: str | Path, folder: Path, options: Sequence[object]) -> float:
+    """Seconds of the command that maps a raster again, from its start to its end."""
+    given = ["--model", model, "--out", folder / "second.gpkg", "--index", folder / "dense.zarr", *options]
+    command = [sys.executable, "-m", "mgcap", "map", raster, *given]
+    seconds, done = timed(lambda: subprocess.run([str(word) for word in command], capture_output=True, text=True))
+    if done.returncode:
+        raise RasterError(f"the second map failed: {one_line(done.stderr)}")
+    return seconds
+
+
+def _search_seconds(index: Path, many: int = 0) -> float:
+    """Seconds of a search for the place in the middle, in an index that is open.
+
+    Args:
+        index: Its path.
+        many: Among so many cells: those of the index again and again, with a little noise.
+    """
     found = open_index(index)
     grid, t = found.plan.grid, found.about.transform
     x, y = grid.columns / 2, grid.rows / 2
     at = t[2] + t[0] * x + t[1] * y, t[5] + t[3] * x + t[4] * y
+    if many:
+        found = _repeated(found, index.with_name("many.zarr"), many)
     gallery = Gallery([found])
     search(gallery, at=at, top=10)
     return timed(lambda: search(gallery, at=at, top=10))[0]
+
+
+def _repeated(index: Index, path: Path, many: int) -> Index:
+    """An index of at least so many cells: its own side by side and below each other, with noise."""
+    rng, grid, block = np.random.default_rng(0), index.plan.grid, 64
+    vectors, rotations, valid = (np.asarray(index.group[name]) for name in ("vectors", "rotations", "valid"))
+    times = math.ceil(math.sqrt(many / (grid.rows * grid.columns)))
+    size = times * grid.columns * grid.cell_width, times * grid.rows * grid.cell_height
+    plan = index.plan.model_copy(update={"size": size, "block": block})
+    made = create_index(path, index.about.model_copy(update={"plan": plan}), vectors.shape[-1])
+    for chunk in range(plan.chunks):
+        rows, columns = (
+            np.arange(own.start, own.stop) % n for own, n in zip(plan.cells(chunk), valid.shape, strict=True)
+        )
+        own = np.ix_(rows, columns)
+        noise = NOISE * vectors.std() * rng.standard_normal((len(rows), len(columns), vectors.shape[-1]), np.float32)
+        made.write(chunk, Cells((vectors[own] + noise).astype(np.float16), rotations[own], valid[own]))
+    return made
 
 
 def mosaic_accuracy(classifier: SceneClassifier, folder: SceneFolder, split: Split, seed: int = 0) -> dict[str, Any]:

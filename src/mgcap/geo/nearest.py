@@ -20,6 +20,7 @@ from mgcap.embedding import TINY
 from mgcap.errors import RasterError
 from mgcap.geo.approximate import Approximate, approximate_index
 from mgcap.geo.blocks import Axis
+from mgcap.geo.earth import to_ground
 from mgcap.geo.index import Index, open_index
 from mgcap.inference.projection import shipped_projection
 from mgcap.runtime import Progress, silent
@@ -34,6 +35,8 @@ LARGE_INDEX = 100_000
 LONGEST = 1024
 #: Vectors of up to this number of bytes stay in memory between searches.
 KEPT_BYTES = 2 << 30
+#: Tiles of two indexes that are this part of a tile apart only touch, whatever the rounding.
+TOUCHING = 1 - 1e-6
 #: Numbers that are compared together in single precision.
 TOGETHER = 1 << 22
 #: Scores that are kept before the lowest are dropped.
@@ -123,7 +126,7 @@ class Gallery:
         Args:
             queries: ``[q, p]``.
             top: How many cells.
-            thin: Leave out cells whose tile overlaps that of a better one of the same index.
+            thin: Leave out cells whose tile overlaps that of a better one, in indexes of one coordinate system.
         """
         wanted = queries.float() + self.mean
         wanted = wanted / wanted.norm(dim=1, keepdim=True).clamp_min(TINY)
@@ -135,7 +138,8 @@ class Gallery:
             rows, columns = np.divmod(cells[order], index.plan.grid.columns)
             kept = _apart(index, rows, columns, top) if thin else np.arange(min(top, len(order)))
             found += [(-float(scores[order[n]]), number, int(rows[n]), int(columns[n])) for n in kept]
-        return [Near(number, row, column, -score) for score, number, row, column in sorted(found)[:top]]
+        best = [Near(number, row, column, -score) for score, number, row, column in sorted(found)]
+        return _apart_on_the_ground(self.indexes, best, top) if thin and len(self.indexes) > 1 else best[:top]
 
     def _candidates(self, number: int, wanted: Tensor, count: int) -> tuple[Array, Array]:
         """The best cells of an index, in any order, with their scores."""
@@ -246,6 +250,33 @@ def _apart(index: Index, rows: Array, columns: Array, count: int) -> list[int]:
     while len(kept) < count and free.any():
         kept.append(int(free.argmax()))
         free &= (abs(x - x[kept[-1]]) >= width) | (abs(y - y[kept[-1]]) >= height)
+    return kept
+
+
+def _apart_on_the_ground(indexes: Sequence[Index], found: Sequence[Near], count: int) -> list[Near]:
+    """The first cells, each with a tile that overlaps none of those before in another index."""
+    from rasterio.transform import Affine
+
+    numbers = np.array([near.number for near in found], np.int64)
+    systems = np.array([index.about.crs for index in indexes], object)[numbers]
+    ways = [Affine(*index.about.of_pixels) for index in indexes]
+    places = np.zeros((len(found), 2))
+    for number, index in enumerate(indexes):
+        own = np.flatnonzero(numbers == number)
+        rows, columns = (np.array([getattr(found[int(n)], name) for n in own], np.int64) for name in ("row", "column"))
+        places[own] = to_ground(ways[number], *tile_middles(index, rows, columns))
+    free = np.ones(len(found), bool)
+    kept: list[Near] = []
+    while len(kept) < count and free.any():
+        n = int(free.argmax())
+        kept.append(found[n])
+        free[n] = False
+        if not systems[n] or ways[numbers[n]].is_degenerate:  # nobody knows what its coordinates mean
+            continue
+        back, (x, y) = ~ways[numbers[n]], (places - places[n]).T
+        across, down = abs(back.a * x + back.b * y), abs(back.d * x + back.e * y)
+        width, height = (side * TOUCHING for side in indexes[numbers[n]].plan.tile)
+        free &= (across >= width) | (down >= height) | (systems != systems[n]) | (numbers == numbers[n])
     return kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +20,19 @@ from mgcap.geo.votes import ClassMap
 from mgcap.names import human_names
 from mgcap.persistence.files import atomic_path, write_rows
 from mgcap.report.colours import class_colours, rgb
+from mgcap.report.sheets import INK, PAPER, fitted, font, picture, save_picture
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from PIL.Image import Image
 
 
 #: Longer side of the quick look's image in pixels.
 QUICK_LOOK = 1600
+#: A smaller image is enlarged to about this side.
+SMALLEST_LOOK = 800
+#: Height of the legend's letters, and the width of the longest name of a class, in pixels.
+LETTERS, MOST_WORDS = 22, 420
 #: How strongly classes cover the image below them.
 COVER = 0.5
 
@@ -108,9 +114,7 @@ def _write_cog(
 
 def write_quick_look(path: Path, plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array) -> None:
     """The image with its classes over it, and a legend of those that occur."""
-    from mgcap.report.charts import save_figure
-
-    save_figure(quick_look(plan, found, classes, areas), path)
+    save_picture(quick_look(plan, found, classes, areas), path)
 
 
 def thinned(plan: Plan, side: int) -> tuple[Array, Array]:
@@ -130,29 +134,36 @@ def class_image(found: ClassMap, grid: Grid, classes: Sequence[str], shape: tupl
     return table[numbers.clip(0)], numbers >= 0
 
 
-def quick_look(plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array) -> Figure:
+def quick_look(plan: Plan, found: ClassMap, classes: Sequence[str], areas: Array) -> Image:
     """The picture of :func:`write_quick_look`."""
-    from matplotlib.patches import Patch
-
-    from mgcap.report.charts import new_figure
-
     image, valid = thinned(plan, QUICK_LOOK)
     colours, covered = class_image(found, plan.grid, classes, image.shape[:2])
     image[~valid] = 1.0
     mixed = np.where(covered[..., None], (1 - COVER) * image + COVER * colours, image)
-    height, width = mixed.shape[:2]
-    figure = new_figure(9 * width / max(width, height) + 3.2, max(3.0, 9 * height / max(width, height)))
-    left, right = figure.subplots(1, 2, width_ratios=[9 * width / max(width, height), 3.2])
-    left.imshow(mixed, interpolation="nearest", aspect="equal")
-    for axes in (left, right):
-        axes.set_axis_off()
-    order = [int(k) for k in np.argsort(-areas) if areas[k] > 0]
-    share = areas / float(areas.sum())
+    times = max(1, SMALLEST_LOOK // max(mixed.shape))  # cells of a small raster would be specks
+    return _with_legend(picture(mixed.repeat(times, 0).repeat(times, 1)), classes, areas)
+
+
+def _with_legend(look: Image, classes: Sequence[str], areas: Array) -> Image:
+    """A picture, and on its right the classes that occur with their share of the area, the largest first."""
+    from PIL import Image, ImageDraw
+
+    share = areas / (float(areas.sum()) or 1.0)
     palette, names = class_colours(classes), human_names(classes)
-    handles = [Patch(facecolor=palette[k], label=f"{names[k]}  {100 * share[k]:.1f} %") for k in order]
-    if handles:
-        right.legend(handles=handles, loc="upper left", frameon=False, title="class, part of the area", borderaxespad=0)
-    return figure
+    order = [int(k) for k in np.argsort(-areas, kind="stable") if areas[k] > 0]
+    lines = [f"{fitted(names[k], MOST_WORDS, LETTERS)}  {100 * share[k]:.1f} %" for k in order]
+    title, own = "class, part of the area", font(LETTERS)
+    line, patch, gap = round(1.65 * LETTERS), 2 * LETTERS, LETTERS
+    wide = 3 * gap + patch + math.ceil(max(own.getlength(text) for text in (title, *lines)))
+    sheet = Image.new("RGB", (look.width + wide, max(look.height, (len(lines) + 2) * line)), PAPER)
+    sheet.paste(look)
+    draw, left = ImageDraw.Draw(sheet), look.width + gap
+    draw.text((left, line // 2), title, INK, own, "lm")
+    for row, (k, text) in enumerate(zip(order, lines, strict=True), 1):
+        middle = row * line + line // 2
+        draw.rectangle((left, middle - LETTERS // 2, left + patch, middle + LETTERS // 2), palette[k])
+        draw.text((left + patch + gap // 2, middle), text, INK, own, "lm")
+    return sheet
 
 
 def class_areas(found: ClassMap, grid: Grid, place: Place, count: int) -> tuple[Array, Array]:

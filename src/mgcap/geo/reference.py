@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from mgcap.evaluation.assessment import (
 )
 from mgcap.geo.cellmap import CellMap, read_cells
 from mgcap.geo.joining import Joined, are_points, join
-from mgcap.geo.names import match_names, plain_name, read_names
+from mgcap.geo.names import Merged, match_names, merge_classes, plain_name, read_names
 from mgcap.geo.vectors import Vectors, read_vectors
 from mgcap.inference.unknown import UNKNOWN
 from mgcap.typing import Array
@@ -64,7 +64,8 @@ def assess(
         map_path: What ``mgcap map`` wrote: the polygons or the class raster.
         reference: A GeoPackage, Shapefile, GeoJSON, GeoParquet or CSV file with points or polygons.
         field: Its field with the class.
-        names: A CSV file with the columns ``reference`` and ``map``, for classes that are called otherwise.
+        names: A CSV file with the columns ``reference`` and ``map``, for classes that are called otherwise. A name in
+            several rows is several classes of the map, which are compared as one.
         design: How the points were sampled: ``stratified`` by the field ``map_class``, as by ``mgcap datasets sample``;
             ``random`` for a simple random sample of the map's area; ``other`` if by neither; ``auto`` is stratified
             if there is such a field.
@@ -73,9 +74,10 @@ def assess(
     """
     from mgcap.report.assessment import write_assessment
 
-    cells = read_cells(map_path)
+    whole = read_cells(map_path)
     vectors = read_reference(reference, field, design)
-    classes, truth = _classes_of(vectors, field, cells.classes, names)
+    cells, merged = _merged(whole, names)
+    classes, truth = _classes_of(vectors, field, merged)
     chosen = _chosen_design(design, vectors)
     vectors = vectors.into(cells.place.crs)
     joined = join(cells, vectors, truth)
@@ -83,7 +85,7 @@ def assess(
     counted = count_accuracy(confusion := confusion_matrix(mapped, found, len(classes)), cells.unknown)
     stratified, notes = None, _notes(joined, chosen, are_points(vectors))
     if chosen != "other":
-        strata, sizes, labels = _strata(cells, vectors, joined, mapped, chosen)
+        strata, sizes, labels = _strata(cells if chosen == "random" else whole, vectors, joined, chosen)
         stratified = estimate_stratified(mapped, found, strata, sizes, len(classes), cells.unknown)
         notes += _notes_on_strata(strata, sizes, labels)
     areas = np.zeros(len(classes))
@@ -132,18 +134,22 @@ def check_reference(
         DataError: With one sentence.
     """
     vectors = read_reference(path, field, design)
-    _classes_of(vectors, field, [*classes, UNKNOWN], names)
+    _classes_of(vectors, field, merge_classes([*classes, UNKNOWN], read_names(names) if names else None))
     _chosen_design(design, vectors)
 
 
-def _classes_of(
-    vectors: Vectors, field: str, classes: Sequence[str], names: str | Path | None
-) -> tuple[list[str], Array]:
+def _merged(cells: CellMap, names: str | Path | None) -> tuple[CellMap, Merged]:
+    """A map with those classes as one that are one in the reference."""
+    merged = merge_classes(cells.classes, read_names(names) if names else None)
+    return replace(cells, classes=merged.classes, numbers=np.array([*merged.numbers, -1])[cells.numbers]), merged
+
+
+def _classes_of(vectors: Vectors, field: str, merged: Merged) -> tuple[list[str], Array]:
     """The classes of map and reference, and the number of each feature's class: -1 for none."""
     own = [value for value in vectors.columns[field] if value is not None]
-    known = [name for name in classes if name != UNKNOWN]
-    matched = match_names(own, known, read_names(names) if names else None, vectors.name)
-    every = list(dict.fromkeys((*classes, *matched.values())))
+    known = [name for name in merged.classes if name != UNKNOWN]
+    matched = match_names(own, known, merged.names, vectors.name)
+    every = list(dict.fromkeys((*merged.classes, *matched.values())))
     return every, np.array([-1 if v is None else every.index(matched[v]) for v in vectors.columns[field]], np.int64)
 
 
@@ -158,14 +164,13 @@ def _chosen_design(design: str, vectors: Vectors) -> str:
     return design
 
 
-def _strata(
-    cells: CellMap, vectors: Vectors, joined: Joined, mapped: Array, design: str
-) -> tuple[Array, Array, list[str]]:
-    """The stratum of each unit, their areas and names.
+def _strata(cells: CellMap, vectors: Vectors, joined: Joined, design: str) -> tuple[Array, Array, list[str]]:
+    """The stratum of each unit, their areas and names; the classes of the map, before some became one, are strata.
 
     Raises:
         DataError: If the areas of strata that are not those of the map are not known.
     """
+    mapped = cells.numbers[tuple(joined.cells.T)].astype(np.int64)
     if design == "random":
         return mapped, cells.class_areas(), list(cells.classes)
     said = [str(name) for name in vectors.columns[STRATUM]]
@@ -202,7 +207,10 @@ def _notes(joined: Joined, design: str, points: bool) -> list[str]:
             "sample of the area."
         )
     if design == "other":
-        notes.append("The reference is not known to be a random sample, so nothing is estimated for the whole area.")
+        advice = "; give `design=random` if the points are a simple random sample" if points else ""
+        notes.append(
+            f"The reference is not known to be a random sample, so nothing is estimated for the whole area{advice}."
+        )
     if design == "random":
         notes.append("Stratified by the map after drawing, on your word that the points are a simple random sample.")
     return notes

@@ -19,10 +19,12 @@ from mgcap.geo.votes import ClassMap
 from mgcap.inference.sample import reduce_rows
 from mgcap.names import human_names
 from mgcap.persistence.files import write_rows
+from mgcap.report.sheets import INK, PAPER, fitted, font, picture, save_picture
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from PIL.Image import Image
+    from rasterio.io import DatasetReader
 
     from mgcap.classifier import SceneClassifier
 
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 GROUPS, NEAREST = 8, 5
 #: The most unknown cells that are grouped; more are thinned evenly.
 MOST = 50_000
+#: Side of a picture, and height of the letters above it, in pixels.
+SIDE, WORDS = 230, 16
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def find_shift(
 
 
 def _typical(classifier: SceneClassifier, found: ClassMap, plan: Plan, place: Place, index: Index) -> list[Typical]:
-    from sklearn.cluster import KMeans
+    from scipy.cluster.vq import kmeans2  # a small part of what scikit-learn would load
 
     sample = classifier.sample_
     assert sample is not None
@@ -122,11 +126,11 @@ def _typical(classifier: SceneClassifier, found: ClassMap, plan: Plan, place: Pl
     total = max(int(found.has_data.sum()), 1)
     directions = torch.nn.functional.normalize(reduced - sample.mean, dim=1).numpy()
     count = min(GROUPS, len(np.unique(directions, axis=0)))
-    groups = KMeans(count, n_init=3, random_state=0).fit(directions)
+    centres, groups = kmeans2(directions, count, iter=30, minit="++", missing="warn", seed=0)
     names = human_names([str(name) for name in classifier.classes_])
     typical = []
-    for number, centre in enumerate(groups.cluster_centers_):
-        members = np.flatnonzero(groups.labels_ == number)
+    for number, centre in enumerate(centres):
+        members = np.flatnonzero(groups == number)
         if not len(members):
             continue
         best = members[(directions[members] @ centre).argmax()]
@@ -167,9 +171,7 @@ def _unknown_vectors(
 
 def write_shift(out: Path, shift: Shift, plan: Plan, place: Place, classifier: SceneClassifier) -> list[Path]:
     """Write typical unknown cells as a table, and as a picture with the training images that are nearest to them."""
-    from mgcap.report.charts import save_figure
-
-    table, picture = out.with_suffix(".unknown.csv"), out.with_suffix(".unknown.png")
+    table, drawn = out.with_suffix(".unknown.csv"), out.with_suffix(".unknown.png")
     rows = [
         {
             "rank": rank, "row": cell.row, "column": cell.column, "x": f"{cell.x:.10g}", "y": f"{cell.y:.10g}",
@@ -179,35 +181,47 @@ def write_shift(out: Path, shift: Shift, plan: Plan, place: Place, classifier: S
         for rank, cell in enumerate(shift.typical, 1)
     ]  # fmt: skip
     write_rows(table, rows)
-    save_figure(_figure(shift, plan, classifier), picture)
-    return [table, picture]
+    save_picture(_sheet(shift, plan, classifier), drawn)
+    return [table, drawn]
 
 
-def _figure(shift: Shift, plan: Plan, classifier: SceneClassifier) -> Figure:
-    from mgcap.report.charts import new_figure
+def _sheet(shift: Shift, plan: Plan, classifier: SceneClassifier) -> Image:
+    """Rows of pictures with words above them: a typical cell, and the training images that are nearest to it."""
+    from PIL import Image, ImageDraw
 
     assert classifier.sample_ is not None
     pictures = classifier.sample_.pictures()
-    count = len(shift.typical)
-    figure = new_figure(1.7 * (1 + NEAREST), 1.9 * count + 0.5)
-    grid = figure.subplots(count, 1 + NEAREST, squeeze=False)
-    for axes in grid.ravel():
-        axes.set_axis_off()
-    side = plan.cells_in_tile * plan.grid.cell_width, plan.cells_in_tile * plan.grid.cell_height
+    line, gap, title = round(1.4 * WORDS), WORDS, 2 * WORDS
+    across, down = SIDE + gap, SIDE + 2 * line + round(1.5 * gap)
+    sheet = Image.new("RGB", (gap + (1 + NEAREST) * across, 2 * title + len(shift.typical) * down), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    heading = "Typical unknown cells (left), and the training images nearest to them"
+    draw.text((sheet.width / 2, title), heading, INK, font(round(1.3 * WORDS)), "mm")
+
+    def show(row: int, column: int, words: tuple[str, str], pixels: Array | None) -> None:
+        left, top = gap + column * across, 2 * title + row * down
+        for number, text in enumerate(words):
+            place = left + SIDE / 2, top + (number + 0.5) * line
+            draw.text(place, fitted(text, SIDE, WORDS), INK, font(WORDS), "mm")
+        if pixels is not None:
+            sheet.paste(picture(pixels, SIDE), (left, top + 2 * line + gap // 4))
+
     with open_raster(plan.raster, plan.allow_vrt) as dataset, reading(plan.raster):
-        for cell, row in zip(shift.typical, grid, strict=True):
-            left, top, right, low = plan.grid.box(cell.row, cell.column)
-            x, y = (
-                int(np.clip((a + b) // 2 - s // 2, 0, max(size - s, 0)))
-                for a, b, s, size in zip((left, top), (right, low), side, plan.size, strict=True)
-            )
-            width, height = (min(s, size) for s, size in zip(side, plan.size, strict=True))
-            pixels, _ = read_window(dataset, plan.look, x, y, width, height, (160, 160))
-            row[0].imshow(pixels.clip(0, 1))
-            row[0].set_title(f"unknown, {100 * cell.share:.1f} %", fontsize=9)
-            for axes, (number, distance), name in zip(row[1:], cell.nearest, cell.classes, strict=False):
-                if pictures is not None:
-                    axes.imshow(pictures[number], interpolation="bicubic")
-                axes.set_title(f"{name}\n{distance:.2f} away", fontsize=8)
-    figure.suptitle("Typical unknown cells (left), and the training images nearest to them", fontsize=11)
-    return figure
+        for row, cell in enumerate(shift.typical):
+            show(row, 0, ("unknown", f"{100 * cell.share:.1f} %"), _surroundings(dataset, plan, cell))
+            for column, ((number, distance), name) in enumerate(zip(cell.nearest, cell.classes, strict=True), 1):
+                own = None if pictures is None else pictures[number]
+                show(row, column, (name, f"{distance:.2f} away"), own)
+    return sheet
+
+
+def _surroundings(dataset: DatasetReader, plan: Plan, cell: Typical) -> Array:
+    """The tile around a cell, as the model saw it."""
+    left, top, right, low = plan.grid.box(cell.row, cell.column)
+    side = plan.cells_in_tile * plan.grid.cell_width, plan.cells_in_tile * plan.grid.cell_height
+    x, y = (
+        int(np.clip((a + b) // 2 - s // 2, 0, max(size - s, 0)))
+        for a, b, s, size in zip((left, top), (right, low), side, plan.size, strict=True)
+    )
+    width, height = (min(s, size) for s, size in zip(side, plan.size, strict=True))
+    return read_window(dataset, plan.look, x, y, width, height, (SIDE, SIDE))[0]

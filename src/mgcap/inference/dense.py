@@ -16,10 +16,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mgcap.config import MGCAPConfig
 from mgcap.embedding import gaussian_of_positions
@@ -41,6 +42,8 @@ TOGETHER = 2
 TIE = 1e-3
 #: Windows whose matrices are made together.
 WINDOWS = 8
+#: Whether networks are dense, by the side of a view: to find out they must see two.
+_DENSE: WeakKeyDictionary[nn.Module, dict[int, bool]] = WeakKeyDictionary()
 
 
 class Described(NamedTuple):
@@ -161,7 +164,13 @@ def is_dense(model: MGCAP) -> bool:
     """Whether the features of a block are those of its views: not where every position attends to all others."""
     if any(getattr(backbone, "attends", False) for backbone in model.backbones):
         return False
-    size = model.config.size
+    kept, size = _DENSE.setdefault(model.backbones[0], {}), model.config.size
+    if size not in kept:
+        kept[size] = _grows_with_its_view(model, size)
+    return kept[size]
+
+
+def _grows_with_its_view(model: MGCAP, size: int) -> bool:
     with torch.inference_mode():
         small, large = (
             model.backbones[0](torch.zeros(1, 3, side, side).to(model.mean)).shape for side in (size, size + MULTIPLE)
