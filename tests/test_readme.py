@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rasterio
+import shapely
 import torch
+import typer
+from pyproj import CRS
 from rasterio.transform import from_origin
 from safetensors.torch import save_file
 from typer.testing import CliRunner
@@ -17,6 +20,7 @@ from typer.testing import CliRunner
 from mgcap.backbones import build_backbone
 from mgcap.backbones import pretrained as weights
 from mgcap.cli import app
+from mgcap.geo.vectors import read_vectors
 from tests.backbones.fakes import publish
 
 ROOT = Path(__file__).parents[1]
@@ -72,6 +76,36 @@ def test_readme(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_guides(offline: Path, guide: str) -> None:
     _run_examples((ROOT / "docs" / guide).read_text())
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Those of indented blocks, which need more than there is offline; lines that end in a backslash go on."""
+    lines = re.findall(r"^    (mgcap .*)", re.sub(r"\\\n\s*", "", text), re.MULTILINE)
+    return [re.split(r"[;&|<>]", " ".join(shlex.split(line, comments=True)))[0].split() for line in lines]
+
+
+@pytest.mark.parametrize("guide", ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")))])
+def test_commands_of_guides_have_the_options_that_are_named(guide: str) -> None:
+    for line in _commands((ROOT / guide).read_text()):
+        command = typer.main.get_command(app)
+        for word in line[1:]:
+            if word not in getattr(command, "commands", {}):  # `bench` has commands, and is one
+                break
+            command = command.commands[word]
+        known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word.split("=")[0] for word in line if word.startswith("--")} <= {*known, "--help"}, line
+
+
+def test_labels_of_the_examples_lie_on_the_sample_scene() -> None:
+    scene = shapely.box(523_500, 5_266_500, 525_000, 5_268_000)  # of EPSG:26910
+    for name, classes in (
+        ("kitsap.geojson", {"commercial", "forest", "freeway", "housing"}),
+        ("kitsap-more.geojson", {"open ground"}),
+    ):
+        found = read_vectors(ROOT / "examples" / name, ["class"]).into(CRS.from_epsg(26910))
+        assert set(found.columns["class"]) == classes
+        assert shapely.within(found.geometries, scene.buffer(1)).all()
+        assert shapely.is_valid(found.geometries).all()
 
 
 def test_links_and_pictures_exist() -> None:
