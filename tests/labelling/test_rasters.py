@@ -75,7 +75,7 @@ def test_what_a_model_was_taught_by_is_in_its_file(raster, model_file, tmp_path)
     loaded = SceneClassifier.load(path)
     assert loaded.examples_ is not None and torch.equal(loaded.examples_.vectors, taught.examples.vectors)
     said = loaded.provenance_["taught"]
-    assert said["rasters"] == ["scene.tif"] and said["cells"] == {n: c for n, (c, _) in taught.by_class.items()}
+    assert said["rasters"] == ["scene.tif"] and said["labels"] == {n: c for n, (c, _) in taught.by_class.items()}
     assert loaded.metrics_["accuracy_blocks"]["value"] == taught.estimate.value
     assert loaded.limits(0.05).distance < 2 and loaded.sample_.pictures() is not None
     without = _fit(raster, _labels(), model_file, tmp_path, keep=False).classifier

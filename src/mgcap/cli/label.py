@@ -129,10 +129,11 @@ def _prepare(
     """Make or complete the indexes, and let the project have the rasters."""
     import os
 
-    from mgcap.geo.indexing import index_raster
     from mgcap.geo.opening import is_virtual
+    from mgcap.geo.plan import MapOptions
     from mgcap.labelling.about import add_raster, create_project, is_project, known_index
     from mgcap.labelling.project import Project
+    from mgcap.labelling.rasters import index_for
     from mgcap.persistence.shipped import find_model
 
     if indexes and len(indexes) != len(files):
@@ -146,8 +147,8 @@ def _prepare(
     classifier = base()
     with base.options.workers() as workers:
         for file, target in zip(files, targets, strict=True):
-            given = {**base.options.values(), "progress": bars, "workers": workers}
-            index_raster(classifier, base.options.model, file, target.expanduser(), **given)
+            chosen_of = MapOptions(**base.options.values(), index=target.expanduser())
+            index_for(classifier, file, folder, chosen_of, workers, bars)
     model = base.options.model
     name = (
         os.path.relpath(find_model(model).resolve(), folder.resolve())

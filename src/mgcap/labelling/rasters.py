@@ -12,17 +12,17 @@ import torch
 
 from mgcap.data.imagery import Imagery
 from mgcap.errors import DataError, RasterError
-from mgcap.geo.earth import on_earth, pixel_metres
+from mgcap.geo.earth import on_earth
 from mgcap.geo.index import Index
 from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
 from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, none_labelled
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
-from mgcap.geo.raster import choose_look
 from mgcap.geo.sources import crs_of, cut_tile
 from mgcap.geo.vectors import Vectors, read_vectors
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.examples import Examples, joined
+from mgcap.labelling.kinds import imagery_for, seeing
 from mgcap.labelling.learner import BLOCK_TILES
 from mgcap.labelling.pool import places_of, tile_side
 from mgcap.labelling.teaching import Look, Taught, teach
@@ -184,38 +184,13 @@ def index_for(
     """
     with open_raster(raster, options.allow_vrt) as dataset:
         say_guesses(dataset, raster, options, progress)
-        imagery = _imagery(classifier.imagery_, dataset, options)
-        planned = plan_work(seeing(classifier, imagery), classifier.file_, dataset, raster, options)
-    own = folder / f"{Path(raster).stem}.zarr"
-    index = find_index(options.index or own, planned, options.index is not None, progress)
+        imagery = imagery_for(classifier.imagery_, dataset, options)
+        own = options.index or folder / f"{Path(raster).stem}.zarr"
+        planned = plan_work(seeing(classifier, imagery), None, dataset, raster, options, index=own)
+    index = find_index(own, planned, options.index is not None, progress)
     progress.say(f"the index of this raster is {index.name}")
     fill_index(index, planned, workers or compute_here(classifier), progress)
     return index, imagery
-
-
-def seeing(classifier: SceneClassifier, imagery: Imagery) -> SceneClassifier:
-    """A classifier for images of another kind."""
-    import copy
-
-    made = copy.copy(classifier)
-    made.imagery_ = imagery
-    return made
-
-
-def _imagery(known: Imagery, dataset: Any, options: MapOptions) -> Imagery:
-    kind = str(np.dtype(dataset.dtypes[0]))
-    if options.scale != "auto":  # values are of the raster's own type, and white is what was said
-        look = choose_look(dataset, known, options.bands, options.scale)
-        if look.black == 0:
-            known = known.model_copy(update={"dtype": kind, "white": look.white})
-    if options.tile is None:
-        return known
-    metres = pixel_metres(dataset)
-    side, unit = parse_tile(options.tile)
-    if unit == "m" and metres is not None:
-        side /= max(metres)
-    resolution = None if metres is None else max(metres)
-    return known.model_copy(update={"side": max(1, round(side)), "resolution": resolution})
 
 
 def examples_of(index: Index, cells: Array, targets: Array, number: int = 0) -> Examples:
@@ -288,8 +263,8 @@ def card_of(drawn: Drawn, rasters: Any, labels: Any, block: float) -> dict[str, 
             left[why] = left.get(why, 0) + count
     return {
         "rasters": [Path(name).name for name in names],
-        "labels": files,
-        "cells": counts,
+        "files": files,
+        "labels": counts,
         "left_out": left,
         "block": block,
     }

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from mgcap.errors import DataError
-from mgcap.evaluation.spatial import block_folds, block_numbers
 from mgcap.inference.examples import Examples
 from mgcap.inference.fingerprints import descriptor_fingerprint
-from mgcap.inference.projection import projection_for
-from mgcap.inference.sample import TrainingSample, reduce_rows, take_sample
-from mgcap.model import MGCAP
+from mgcap.labelling.kinds import imagery_of
+from mgcap.labelling.teaching import taught_classifier
 from mgcap.persistence.files import atomic_path
-from mgcap.training.provenance import CONFIDENCE, made, percentiles
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.labelling.learner import Learned
     from mgcap.labelling.live import Live
 
-#: What the base model says of itself that is still so.
-_KEPT = ("parameters", "weights", "engine", "descriptor")
 #: What is said of the accuracies in the card.
 _WORDS = {
-    "accuracy_spatial_blocks": "where whole blocks of land were held out",
-    "accuracy_random_split": "where single cells were held out, which flatters as neighbours are alike",
+    "accuracy_blocks": "where whole blocks of land were held out",
+    "accuracy_random": "where single cells were held out, which flatters as neighbours are alike",
 }
 
 
@@ -48,46 +41,15 @@ def taught(live: Live) -> SceneClassifier:
     base = live.classifier()
     if live.project.indexes[0].about.descriptor != descriptor_fingerprint(base.model_):
         raise DataError(f"{live.project.indexes[0].name} was made with other descriptors than the project's model")
-    own = copy.copy(base)
-    own.model_ = _with_head(base.model_, learned)
     names = live.names()
-    own.classes_ = np.array([names[number] for number in learned.classes])
-    own.backbone_ = dict(base.backbone_)
-    own.sample_, own.examples_ = _sample(live, learned, own.model_), _examples(live, learned)
-    own.regularisation_ = own.cv_accuracy_ = None
-    own.provenance_, own.metrics_ = _provenance(live, learned, base), _metrics(learned)
+    classes = [names[number] for number in learned.classes]
+    examples = _examples(live, learned)
+    imagery = imagery_of(live.project.indexes[0], base.imagery_)
+    block = live.learner.block
+    own = taught_classifier(base, classes, learned, examples, block=block, card=_card(live, learned), imagery=imagery)
+    if live.project.about.prior:
+        own.examples_ = None  # they are not all that it knows
     return own
-
-
-def _with_head(base: MGCAP, learned: Learned) -> MGCAP:
-    """A copy of a model whose head knows the classes of a project."""
-    weight, bias = projection_for(base).unfold(learned.weight.float(), learned.bias.float())
-    before = base.head
-    base.head = nn.Identity()  # type: ignore[assignment]
-    try:
-        model = copy.deepcopy(base, {id(base.backbones): base.backbones})  # which nobody changes
-    finally:
-        base.head = before
-    model.config = base.config.replace(num_classes=len(bias))
-    model.head = type(before)(before.in_features, len(bias)).to(weight.device).requires_grad_(False)
-    with torch.no_grad():
-        model.head.weight.copy_(weight)
-        model.head.bias.copy_(bias)
-    return model.eval()
-
-
-def _sample(live: Live, learned: Learned, model: MGCAP) -> TrainingSample | None:
-    """Of the labelled cells; distances are those of held-out blocks of land."""
-    if not len(learned.cells):
-        return None
-    chosen = torch.from_numpy(learned.cells)
-    reduced = reduce_rows(model, live.pool.vectors[chosen].float())
-    blocks = block_numbers(live.pool.places[learned.cells], live.learner.block)
-    folds = block_folds(blocks, learned.targets)
-    if folds is None:
-        folds = np.arange(len(chosen)) % 5
-    count = len(chosen)
-    return take_sample(reduced, learned.targets, folds, np.ones(count, bool), count)[0]
 
 
 def _examples(live: Live, learned: Learned) -> Examples:
@@ -99,35 +61,17 @@ def _examples(live: Live, learned: Learned) -> Examples:
     )
 
 
-def _provenance(live: Live, learned: Learned, base: SceneClassifier) -> dict[str, Any]:
-    names = live.names()
-    about = live.project.about
-    kept: dict[str, Any] = {key: value for key, value in base.provenance_.items() if key in _KEPT}
+def _card(live: Live, learned: Learned) -> dict[str, Any]:
+    names, about = live.names(), live.project.about
     counts = np.bincount(learned.targets, minlength=len(learned.classes)).tolist()
-    people = sorted({own.who for labels in live.said.values() for own in labels})
     return {
-        **kept,
-        "taught": {
-            "base": Path(about.model).stem,
-            "rasters": [own.name for own in about.rasters],
-            "labels": {names[number]: count for number, count in zip(learned.classes, counts, strict=True)},
-            "people": len(people),
-            "prior": about.prior,
-        },
-        **made(),
+        "base": Path(about.model).stem,
+        "rasters": [own.name for own in about.rasters],
+        "labels": {names[number]: count for number, count in zip(learned.classes, counts, strict=True)},
+        "people": len({own.who for labels in live.said.values() for own in labels}),
+        "prior": about.prior,
+        "block": live.learner.block,
     }
-
-
-def _metrics(learned: Learned) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    known = learned.held_out[np.isfinite(learned.held_out).all(1)]
-    if len(known) >= 2:
-        found[CONFIDENCE] = percentiles(torch.from_numpy(known))
-    for name, estimate in (("accuracy_spatial_blocks", learned.estimate), ("accuracy_random_split", learned.random)):
-        if estimate is not None:
-            values = estimate.value, estimate.low, estimate.high
-            found[name] = dict(zip(("value", "low", "high"), (round(float(v), 4) for v in values), strict=True))
-    return found
 
 
 def card(own: SceneClassifier, names: Sequence[str]) -> str:
@@ -165,7 +109,6 @@ def save_model(live: Live, path: Path) -> SceneClassifier:
     """Write the model of a project, and its card beside it."""
     own = taught(live)
     own.save(path)
-    own.file_ = path
     with atomic_path(path.with_suffix(".md")) as temporary:
         temporary.write_text(card(own, own.classes_.tolist()), encoding="utf-8")
     return own

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mgcap.data.imagery import Imagery
 from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.assessment import Estimate
-from mgcap.evaluation.spatial import block_numbers, blocked_share
+from mgcap.evaluation.spatial import block_folds, block_numbers, blocked_share
 from mgcap.inference.examples import Examples
 from mgcap.inference.projection import projection_for
 from mgcap.inference.sample import PICTURE, TrainingSample, reduce_rows, take_sample, with_pictures
@@ -98,20 +98,49 @@ def teach(
     names = [names[number] for number in order]
     examples = examples.renumbered(numbers.tolist()).ordered()
     pool = _pool(base, examples)
-    learner = Learner(pool, block)
-    learned = learner.fit(dict(enumerate(examples.targets.tolist())))
+    learned = Learner(pool, block).fit(dict(enumerate(examples.targets.tolist())))
     assert learned is not None
-    classifier = _with_head(base, names, *projection_for(base.model_).unfold(learned.weight, learned.bias))
-    classifier.imagery_ = base.imagery_ if imagery is None else imagery
-    classifier.resolution = classifier.imagery_.resolution
-    classifier.sample_ = _sample(base, examples, look)
+    classifier = taught_classifier(
+        base, names, learned, examples, block=block, imagery=imagery, card=card or {}, look=look
+    )
     classifier.examples_ = examples if keep else None
-    classifier.provenance_ = _provenance(base, examples, card or {})
-    classifier.metrics_ = _metrics(learned, block)
     known = ~np.isnan(learned.held_out).any(1)
     right = np.where(known, np.nan_to_num(learned.held_out).argmax(1) == learned.targets, -1)
     by_class = _by_class(learned, right, pool, names, block)
     return Taught(classifier, learned.estimate, learned.random, by_class, block, examples, right)
+
+
+def taught_classifier(
+    base: SceneClassifier,
+    names: Sequence[str],
+    learned: Learned,
+    examples: Examples,
+    *,
+    block: float,
+    card: dict[str, Any],
+    imagery: Imagery | None = None,
+    look: Look | None = None,
+) -> SceneClassifier:
+    """A classifier of what was learned, with the network of another.
+
+    Args:
+        base: Its network and engine are used, not its head.
+        names: Of the classes that were learned.
+        learned: The head, and what it said of labels that were held out.
+        examples: The labelled cells.
+        block: Side of the blocks that were held out.
+        card: What the model file shall say of how it was taught.
+        imagery: What the rasters were like; that of ``base`` without.
+        look: Finds the pictures of examples.
+    """
+    made = _with_head(base, names, *projection_for(base.model_).unfold(learned.weight, learned.bias))
+    made.imagery_ = base.imagery_ if imagery is None else imagery
+    made.resolution = made.imagery_.resolution
+    made.sample_ = _sample(base, examples, block, look) if len(examples) else None
+    made.examples_ = examples
+    made.provenance_ = _provenance(base, examples, card)
+    made.metrics_ = _metrics(learned, block)
+    return made
 
 
 def _pool(base: SceneClassifier, examples: Examples) -> Pool:
@@ -133,16 +162,20 @@ def _with_head(base: SceneClassifier, names: Sequence[str], weight: Tensor, bias
         model.head.weight.copy_(weight)
         model.head.bias.copy_(bias)
     made = copy.copy(base)
-    made.model_, made.classes_, made.file_ = model, np.array(names), None
+    made._set_file(None)
+    made.model_, made.classes_, made.backbone_ = model, np.array(names), dict(base.backbone_)
     made.skipped_, made.history_ = [], None
     made.finetune, made.composed, made.class_weight, made.regularisation = None, 0, None, "auto"
-    made.regularisation_ = None
+    made.regularisation_ = made.cv_accuracy_ = None
     return made
 
 
-def _sample(base: SceneClassifier, examples: Examples, look: Look | None) -> TrainingSample:
+def _sample(base: SceneClassifier, examples: Examples, block: float, look: Look | None) -> TrainingSample:
+    """Of the labelled cells; distances are those of held-out blocks of land."""
     targets = examples.targets.numpy().astype(np.int64)
-    folds = draw_folds(targets, 0)
+    folds = block_folds(block_numbers(examples.places.numpy(), block), targets)
+    if folds is None:
+        folds = draw_folds(targets, 0)
     usual = np.ones(len(examples), bool)
     reduced = reduce_rows(base.model_, examples.vectors.float())
     sample, chosen = take_sample(reduced, targets, folds, usual, len(examples))

@@ -1,0 +1,87 @@
+"""``mgcap train`` with labels on a raster, and with more for a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.transform import from_origin
+from rasterio.warp import transform
+
+from mgcap import SceneClassifier
+from tests.cli.run import run, sentence
+
+
+@pytest.fixture
+def raster(tmp_path: Path) -> Path:
+    """Three strips of land of 1 m, two tiles of 64 pixels wide and four high."""
+    rng = np.random.default_rng(0)
+    pixels = np.full((3, 256, 384), 90, np.uint8)
+    pixels[:, :, 128:256] = rng.integers(0, 256, (3, 256, 128))
+    pixels[:, :, 256:] = (np.arange(128) // 8 % 2 * 200)[None, None]
+    path, place = tmp_path / "scene.tif", {"crs": "EPSG:32632", "transform": from_origin(500_000, 5_000_000, 1, 1)}
+    with rasterio.open(path, "w", "GTiff", 384, 256, 3, dtype="uint8", **place) as dataset:
+        dataset.write(pixels)
+    return path
+
+
+def _points(path: Path, names: dict[str, int]) -> Path:
+    """Places in degrees, by the column of pixels where a class lies."""
+    features = []
+    for name, column in names.items():
+        for row in range(20, 250, 12):
+            (lon,), (lat,) = transform("EPSG:32632", "EPSG:4326", [500_000 + column], [5_000_000 - row])
+            geometry = {"type": "Point", "coordinates": [lon, lat]}
+            features.append({"type": "Feature", "properties": {"class": name}, "geometry": geometry})
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path) -> None:
+    labels = _points(tmp_path / "labels.geojson", {"Wüste": 60, "Wald": 190})
+    own = ["--base", model, "--engine", "torch", "--cells", 2]
+    done = run("train", raster, "--labels", labels, *own, "--block", "64m", "--out", tmp_path / "own.mgcap")
+    assert "scene.tif: 8 cells have a label" not in done.stderr and "cells have a label" in done.stderr
+    assert "accuracy where blocks of 64 m are held out" in done.stderr
+    assert "held out at random" in done.stderr and "Wüste" in done.stdout and "Wald" in done.stdout
+    assert SceneClassifier.load(tmp_path / "own.mgcap").classes_.tolist() == ["Wald", "Wüste"]
+    mapped = run("map", raster, "--model", tmp_path / "own.mgcap", "--out", tmp_path / "own.gpkg", "--cells", 2)
+    assert "the index of this raster is" in mapped.stderr and "scene.zarr" in mapped.stderr
+    assert "Describing cells" not in mapped.stderr  # training has described them
+    more = _points(tmp_path / "more.geojson", {"Feld": 320})
+    larger = tmp_path / "larger.mgcap"
+    given = ["--extend", tmp_path / "own.mgcap", "--labels", more, "--engine", "torch", "--cells", 2]
+    grown = run("train", raster, *given, "--rename", "Wüste=Sand", "--out", larger)
+    assert "new: Feld, Sand" in grown.stderr and "gone: Wüste" in grown.stderr
+    assert "accuracy on the new labels: 0.0 %" in grown.stderr
+    assert SceneClassifier.load(larger).classes_.tolist() == ["Feld", "Sand", "Wald"]
+    less = run("train", "--extend", larger, "--remove", "Feld", "--out", tmp_path / "less.mgcap", "--engine", "torch")
+    assert "gone: Feld" in less.stderr
+    light = run("train", raster, "--labels", labels, *own, "--no-keep-descriptors", "--out", tmp_path / "light.mgcap")
+    assert "MB of the model" not in light.stderr
+    told = sentence("train", "--extend", tmp_path / "light.mgcap", "--remove", "Wald", "--out", tmp_path / "x.mgcap")
+    assert "carries no examples" in told and "--keep-descriptors" in told
+
+
+def test_what_is_missing_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) -> None:
+    labels = _points(tmp_path / "labels.geojson", {"a": 60, "b": 190})
+    own = ["--base", model, "--engine", "torch", "--cells", 2, "--out", tmp_path / "own.mgcap"]
+    for given, words in (
+        ([raster], "is a raster; give what its places show with --labels"),
+        (["--labels", labels], "give the rasters that the labels lie on"),
+        ([raster, "--labels", tmp_path / "none.gpkg"], "none.gpkg"),
+        ([raster, "--labels", labels, "--field", "clas"], "has no field 'clas' (did you mean 'class'?)"),
+        ([raster, "--labels", labels, "--block", "3m"], "--block must not be smaller than a cell"),
+        ([raster, "--labels", labels, "--preset", "paper"], "--preset is for folders of scenes"),
+        ([raster, "--labels", labels, "--train-ratio", 0.5], "--train-ratio is for folders of scenes"),
+        ([raster, "--labels", labels, "--rename", "a=b"], "are for --extend MODEL"),
+        (["--extend", model], "--extend needs --labels, --rename, --merge or --remove"),
+        (["--extend", model, "--merge", "a,b"], "--merge takes OLD=NEW, not 'a,b'"),
+        ([tmp_path, "--block", "3m"], "--block is for rasters with --labels"),
+        ([], "give one folder of scenes, or rasters with --labels"),
+    ):
+        assert words in sentence("train", *given, *own), given
+    assert not (tmp_path / "own.mgcap").exists()
