@@ -9,7 +9,7 @@ from mgcap.evaluation.assessment import Estimate
 from mgcap.labelling.curve import Point
 from mgcap.labelling.learner import LEAST_LABELS
 
-#: From one point to the next there are so many times more labels; the last two are farther apart than ``LEAST_GROWTH``.
+#: How many times more labels each point has than the one before; the last two are farther apart than ``LEAST_GROWTH``.
 GROWTH, LEAST_GROWTH = 1.5, 1.15
 
 

@@ -22,7 +22,7 @@ TOGETHER = 16_384
 
 
 def in_parts(function: Callable[[slice], None], count: int) -> None:
-    """Call a function for parts of so many cells, each on one thread."""
+    """Call a function for parts of a fixed number of cells, each on one thread."""
     parts = [slice(start, start + TOGETHER) for start in range(0, count, TOGETHER)]
     if len(parts) > 1:
         side_by_side(function, parts)
