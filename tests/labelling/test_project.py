@@ -10,16 +10,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pyogrio
 import pytest
 import shapely
 
 from mgcap.errors import DataError
+from mgcap.geo.index import create_index
 from mgcap.labelling.about import add_raster, create_project
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
-from tests.labelling.projects import make_project
+from tests.geo.indexes import about_of, plan_of
+from tests.labelling.projects import COLUMNS, ROWS, make_project
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,6 +146,50 @@ def test_a_project_moves_with_its_rasters(project: Project, tmp_path: Path) -> N
     for name in ("scene.tif", "scene.zarr", "scene.labels"):
         (tmp_path / name).rename(there / name)
     assert Project(there / "scene.labels").labels()[0] == {cell(1, 1): 1}
+
+
+def _other_index(folder: Path, **given: Any) -> Path:
+    """An index of the same raster with other cells, or of another place."""
+    t = (given.get("cell", (10, 10))[0] * 0.5, 0, 500_000, 0, -5, 5_600_000)
+    plan = plan_of(ROWS, COLUMNS, **{own: value for own, value in given.items() if own != "transform"})
+    create_index(folder / "other.zarr", about_of(plan, transform=given.get("transform", t)), 8)
+    return folder / "other.zarr"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cell": (12, 10)}, "are for cells of 10 pixels, but other.zarr is for cells of 12 x 10 pixels"),
+        ({"size": (250, 180)}, "are for a raster of 240 x 180 pixels, but other.zarr is for a raster of 250 x 180"),
+        ({"transform": (5, 0, 500_003, 0, -5, 5_600_000)}, "a raster that lies elsewhere"),
+    ],
+)
+def test_labels_are_never_moved_to_other_cells(
+    project: Project, tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    project.label([cell(3, 4)], 1, "anna")
+    project.close()
+    other = _other_index(tmp_path, **given)
+    with pytest.raises(DataError, match=f"{words}.*; make the index with") as said:
+        add_raster(project.folder, tmp_path / "scene.tif", other)
+    assert "begin another `project`" in str(said.value)
+    about = json.loads((project.folder / "project.json").read_text())
+    about["rasters"][0]["index"] = "../other.zarr"  # as somebody may who knows the file
+    (project.folder / "project.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match=words):
+        Project(project.folder)
+
+
+def test_a_project_of_before_learns_which_cells_its_labels_are_for(project: Project, tmp_path: Path) -> None:
+    path = project.folder / "project.json"
+    about = json.loads(path.read_text())
+    assert about["rasters"][0]["labelled"]["cell"] == [10, 10] and about["rasters"][0]["labelled"]["grid"] == [24, 18]
+    del about["rasters"][0]["labelled"]
+    path.write_text(json.dumps(about))
+    Project(project.folder).close()
+    assert json.loads(path.read_text())["rasters"][0]["labelled"]["size"] == [240, 180]
+    with pytest.raises(DataError, match="are for cells of 10 pixels"):
+        add_raster(project.folder, tmp_path / "scene.tif", _other_index(tmp_path, cell=(20, 20)))
 
 
 def test_other_folders_and_damaged_files_are_one_sentence(project: Project, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import getpass
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from mgcap.errors import DataError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+    from mgcap.labelling.about import ProjectRaster
     from mgcap.labelling.project import Project
     from mgcap.serve.settings import Settings
 
@@ -28,6 +29,7 @@ Rasters = Annotated[
 @guarded
 @expanded
 def label(
+    context: typer.Context,
     options: r.RasterOptions,
     rasters: Rasters = None,
     project: Annotated[
@@ -79,7 +81,9 @@ def label(
     folder = (project or Path(f"{Path(files[0]).stem}.labels")).expanduser()
     base = Base(options)
     if files:
-        _prepare(base, files, folder, index or [], (from_model, block))
+        sources = {name: context.get_parameter_source(name) for name in options.values()}
+        given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+        _prepare(base, files, folder, index or [], (from_model, block), given)
     elif index or from_model or block:
         raise DataError("--index, --from-model and --block are for a new project; give its raster too")
     from mgcap.labelling.project import Project
@@ -124,14 +128,19 @@ class Base:
 
 
 def _prepare(
-    base: Base, files: list[str | Path], folder: Path, indexes: list[Path], chosen: tuple[bool, float | None]
+    base: Base,
+    files: list[str | Path],
+    folder: Path,
+    indexes: list[Path],
+    chosen: tuple[bool, float | None],
+    given: set[str],
 ) -> None:
     """Make or complete the indexes, and let the project have the rasters."""
     import os
 
     from mgcap.geo.opening import is_virtual
     from mgcap.geo.plan import MapOptions
-    from mgcap.labelling.about import add_raster, create_project, is_project, known_index
+    from mgcap.labelling.about import OPTIONS, add_raster, create_project, is_project, known_raster
     from mgcap.labelling.project import Project
     from mgcap.labelling.rasters import index_for
     from mgcap.persistence.shipped import find_model
@@ -140,15 +149,16 @@ def _prepare(
         raise DataError(f"--index is needed for each of the {len(files)} rasters, in their order")
     if any(is_virtual(file) for file in files):
         raise DataError("mgcap label takes files of this machine; copy what lies elsewhere")
+    known = [known_raster(folder, Path(file)) for file in files]
     targets = indexes or [
-        known_index(folder, Path(file)) or own
-        for file, own in zip(files, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
+        folder / there.index if there else own
+        for there, own in zip(known, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
     ]
+    values = [_again(there, base.options.values(), given) for there in known]
     classifier = base()
     with base.options.workers() as workers:
-        for file, target in zip(files, targets, strict=True):
-            chosen_of = MapOptions(**base.options.values(), index=target.expanduser())
-            index_for(classifier, file, folder, chosen_of, workers, bars)
+        for file, target, own in zip(files, targets, values, strict=True):
+            index_for(classifier, file, folder, MapOptions(**own, index=target.expanduser()), workers, bars)
     model = base.options.model
     name = (
         os.path.relpath(find_model(model).resolve(), folder.resolve())
@@ -159,8 +169,17 @@ def _prepare(
     if is_project(folder) and from_model and not Project(folder).about.prior:
         bars.say("--from-model is for new projects; this one goes on as it began")
     create_project(folder, name, [str(own) for own in classifier.classes_] if from_model else (), block)
-    for file, target in zip(files, targets, strict=True):
-        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt)
+    for file, target, own in zip(files, targets, values, strict=True):
+        asked = {name: own[name] for name in OPTIONS}
+        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt, asked)
+
+
+def _again(known: ProjectRaster | None, values: dict[str, Any], given: set[str]) -> dict[str, Any]:
+    """Options of a raster; what is not given is as the first time, as labels are for the cells that this made."""
+    if known is None or known.chosen is None:
+        return values
+    before = known.chosen.model_dump()
+    return {name: before[name] if name in before and name not in given else value for name, value in values.items()}
 
 
 def _load(project: Project, path: Path, field: str | None, user: str) -> None:

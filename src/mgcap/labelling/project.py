@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
-from mgcap.labelling.about import FILE, read_about
+from mgcap.labelling.about import FILE, read_about, with_cells
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
@@ -36,7 +36,7 @@ class Project:
         folder: Its place.
 
     Raises:
-        DataError: If there is none, or it is damaged.
+        DataError: If there is none, or it is damaged, or an index has other cells than those that labels are for.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -46,10 +46,21 @@ class Project:
             raise DataError(f"the project {self.folder} has no raster; begin with mgcap label")
         self.indexes: list[Index] = [open_index(self.folder / own.index) for own in self.about.rasters]
         self.names = [own.name for own in self.about.rasters]
+        with_cells(self.about, self.indexes)
         self.outlines = Outlines(self.names, self.indexes)
         self.store = Store(self.folder / _LABELS, self.outlines, self.outlines.crs)
         with self.store.changing():  # a process may have been killed between the two files
+            self._remember_cells()
             self.store.rename(self._class_names())
+
+    def _remember_cells(self) -> None:
+        """Write down which cells labels are for, where a project of before does not say so."""
+        about = read_about(self.folder)
+        if len(about.rasters) == len(self.indexes):  # else another process has added one, which is not open here
+            known = with_cells(about, self.indexes)
+            if known != about:
+                write_json(self.folder / FILE, known.model_dump(mode="json"))
+            self.about = known
 
     def close(self) -> None:
         """Close its files."""
