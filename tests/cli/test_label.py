@@ -77,7 +77,7 @@ def test_a_raster_is_labelled_and_the_project_continued(
     with _client(lines[0]) as client:
         state = client.get("/api/label/state").json()
         assert [own["name"] for own in state["classes"]] == ["wood", "town"] and state["project"] == "scene"
-        raster = state["rasters"][0]
+        raster, first = state["rasters"][0], client.base_url.port
         for number, col in ((1, 0), (2, raster["columns"] - 1)):
             cells = [[0, row, col] for row in range(raster["rows"])]
             assert client.post("/api/label/label", json={"cells": cells, "number": number}).status_code == 200
@@ -100,6 +100,7 @@ def test_a_raster_is_labelled_and_the_project_continued(
     assert taught.provenance_["taught"]["labels"] == {"wood": raster["rows"], "town": raster["rows"]}
     child, lines = _started(tmp_path, "label", "scene.tif", *options)  # with the cells of the first time
     with _client(lines[0]) as client:
+        assert client.base_url.port == first  # so that a page that is open finds it again
         assert client.get("/api/label/state").json()["labels"] == 2 * raster["rows"]
         assert client.post("/api/label/undo").json()["cells"]
     _stopped(child)

@@ -276,6 +276,20 @@ def test_two_processes_and_two_threads_write_at_once(project: Project) -> None:
     assert project.store.version() == 96
 
 
+def test_what_is_sent_again_is_written_once(project: Project) -> None:
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 1
+    project.label([cell(1, 1)], 2, "anna", once="second-click")
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 0
+    project.close()
+    project = Project(project.folder)  # also after a restart
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 0
+    assert project.labels()[0] == {cell(1, 1): 2}
+    assert project.label([cell(1, 1)], 1, "ben", once="first-click") == 1  # another person's name of a step
+    with pytest.raises(DataError, match="no class"):
+        project.label([cell(1, 1)], 9, "anna", once="third-click")
+    assert project.label([cell(1, 1)], 3, "anna", once="third-click") == 1  # nothing was written before
+
+
 def test_a_writer_that_is_slow_is_waited_for(project: Project) -> None:
     other = sqlite3.connect(project.folder / "labels.gpkg", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")

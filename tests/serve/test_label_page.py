@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,25 @@ def project(tmp_path: Path) -> Project:
     return make_project(tmp_path)
 
 
-@pytest.fixture
-def url(project: Project) -> Iterator[str]:
+@contextmanager
+def _served(project: Project, port: int = 0) -> Iterator[int]:
+    """The port at which a project is served until the block ends."""
     app = create_label_app(Live(project, _no_model), "nobody", Settings(people={TOKEN: "anna"}))
-    server = Server(server_config(app, "127.0.0.1", 0, 5, lambda: None))
+    server = Server(server_config(app, "127.0.0.1", port, 5, lambda: None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
+        assert thread.is_alive()
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield int(server.servers[0].sockets[0].getsockname()[1])
     server.should_exit = True
     thread.join(20)
+
+
+@pytest.fixture
+def url(project: Project) -> Iterator[str]:
+    with _served(project) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class Opened:
@@ -273,3 +282,49 @@ def test_a_wrong_token_is_asked_for(url: str) -> None:
         page.wait_for_selector("#class-1")
         expect(page.locator("#token-section")).to_be_hidden()
         browser.close()
+
+
+def test_clicks_while_the_service_is_down_are_saved_when_it_is_back(project: Project) -> None:
+    folder = project.folder
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        with _served(project) as port:
+            page = browser.new_page(viewport={"width": 1300, "height": 850}, reduced_motion="reduce")
+            opened = Opened(page, f"http://127.0.0.1:{port}")
+            opened.click(3, 4)
+            expect(page.locator("#map")).to_have_attribute("data-unsent", "0")
+            expect(page.locator("#status")).to_have_text("1 label saved: wood")
+        opened.click(5, 6)
+        opened.click(5, 7)
+        page.keyboard.press("2")
+        opened.click(5, 7)  # what is said last counts
+        opened.click(9, 9)
+        expect(page.locator("#map")).to_have_attribute("data-unsent", "4")
+        page.keyboard.press("Control+z")
+        expect(page.locator("#map")).to_have_attribute("data-unsent", "3")
+        expect(page.locator("#status")).to_contain_text("not saved yet")
+        assert page.evaluate("Object.keys(localStorage).length") == 3
+        with _served(Project(folder), port):
+            expect(page.locator("#map")).to_have_attribute("data-unsent", "0", timeout=20_000)
+            again = Project(folder)
+            assert _labels(again) == {(3, 4): 1, (5, 6): 1, (5, 7): 2}
+            assert again.store.version() == 4
+            assert page.evaluate("Object.keys(localStorage).length") == 0
+        browser.close()
+
+
+def test_what_was_left_unsent_is_sent_by_the_next_page(opened: Opened, project: Project) -> None:
+    page = opened.page
+    page.route("**/api/label/label", lambda route: route.abort())
+    opened.click(3, 4)
+    expect(page.locator("#map")).to_have_attribute("data-unsent", "1")
+    expect(page.locator("#status")).to_contain_text("not saved yet")
+    page.unroute("**/api/label/label")
+    page.route("**/api/label/label", lambda route: (route.fetch(), route.abort()))  # written, but the answer is lost
+    _until(lambda: (page.wait_for_timeout(20), _labels(project))[1], {(3, 4): 1})
+    page.reload()
+    page.unroute("**/api/label/label")
+    expect(page.locator("#map")).to_have_attribute("data-unsent", "0", timeout=20_000)
+    _until(lambda: page.evaluate("Object.keys(localStorage).length"), 0)
+    assert _labels(project) == {(3, 4): 1} and project.store.version() == 1
+    opened.complaints.clear()

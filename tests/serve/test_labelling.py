@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import sqlite3
 import stat
 import threading
 import time
@@ -22,7 +24,7 @@ from mgcap.geo.raster import Look
 from mgcap.labelling.live import Live
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
-from mgcap.serve.labellers import tokens_for
+from mgcap.serve.labellers import keep_port, port_for, tokens_for
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.pyramid import Pyramid
 from mgcap.serve.settings import Settings
@@ -287,6 +289,32 @@ def test_labels_of_a_file_and_of_a_colleague_are_merged(client: TestClient, proj
     assert client.post("/api/label/load", files={"file": ("x.exe", b"MZ")}).status_code == 415
     reply = client.post("/api/label/load", files={"file": ("x.gpkg", b"MZ")})
     assert reply.status_code == 400 and str(tmp_path) not in reply.text
+
+
+def test_labels_that_wait_for_another_process_may_be_sent_again(client: TestClient, project: Project) -> None:
+    other = sqlite3.connect(project.folder / "labels.gpkg", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    project.store._database.execute("PRAGMA busy_timeout=50")
+    body = {"cells": [[0, 3, 3]], "number": 1, "once": "a-click-of-anna"}
+    reply = client.post("/api/label/label", json=body)
+    assert reply.status_code == 503 and "cannot be written" in reply.json()["error"]
+    other.execute("COMMIT")
+    other.close()
+    assert [client.post("/api/label/label", json=body).json()["changed"] for _ in range(2)] == [1, 0]
+    assert project.store.version() == 1
+
+
+def test_the_port_of_a_project_is_taken_again_if_it_is_free(project: Project) -> None:
+    assert port_for(project.folder) == 0
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.listen()
+        port = own.getsockname()[1]
+        keep_port(project.folder, port)
+        assert port_for(project.folder) == 0
+    assert port_for(project.folder) == port
+    (project.folder / "port.json").write_text('"80"')
+    assert port_for(project.folder) == 0
 
 
 def test_what_cannot_be_saved_is_said(client: TestClient) -> None:

@@ -61,7 +61,10 @@ def label(
         ),
     ] = None,
     field: Annotated[str | None, typer.Option(help="Field of --labels with the class; default: class.")] = None,
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any that is free.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int,
+        typer.Option(help="Port to listen at; 0 takes that of the last time, or any that is free.", min=0, max=65535),
+    ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
 ) -> None:
     """Teach it your own classes on your own raster: click a few places, and the whole map follows.
@@ -87,7 +90,7 @@ def label(
     elif index or from_model or block:
         raise DataError("--index, --from-model and --block are for a new project; give its raster too")
     from mgcap.labelling.project import Project
-    from mgcap.serve.labellers import tokens_for
+    from mgcap.serve.labellers import port_for, tokens_for
 
     opened = Project(folder)
     user = user_name()
@@ -99,6 +102,7 @@ def label(
     from mgcap.serve.settings import Settings
 
     settings = Settings(people=tokens_for(folder, [user]))
+    port = port or port_for(folder)
     serve_project(
         opened, base, settings, port, lambda url: _open(f"{url}/#token={next(iter(settings.people))}", no_browser)
     )
@@ -259,6 +263,7 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     """
     from mgcap.labelling.live import Live
     from mgcap.serve.connections import Server, bound_logs, server_config
+    from mgcap.serve.labellers import keep_port
     from mgcap.serve.labelling import create_label_app
 
     base.folder, base.name = project.folder, project.about.model
@@ -268,7 +273,12 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound_logs()
     config = server_config(app, settings.host, port, 4, lambda: None)
-    server = Server(config, lambda at: tell(f"http://{shown}:{at}"))
+
+    def listens(at: int) -> None:
+        keep_port(project.folder, at)
+        tell(f"http://{shown}:{at}")
+
+    server = Server(config, listens)
     try:
         server.run()
     except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on

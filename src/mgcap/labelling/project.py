@@ -136,7 +136,13 @@ class Project:
                 raise DataError(f"there is no cell in row {row + 1}, column {col + 1} of {raster}")
 
     def label(
-        self, cells: Sequence[Cell], number: int | None, by: str, resolve: bool = False, suggested: bool = False
+        self,
+        cells: Sequence[Cell],
+        number: int | None,
+        by: str,
+        resolve: bool = False,
+        suggested: bool = False,
+        once: str | None = None,
     ) -> int:
         """Give cells a class, or none; how many labels have changed.
 
@@ -146,16 +152,19 @@ class Project:
             by: Who says so.
             resolve: Whether this settles what others have said differently.
             suggested: Whether the cells were proposed because they are hard.
+            once: A name; what is sent under the same name again is not written again.
         """
         self.check_cells(cells)
-        if number is not None:
-            kind = "resolve" if resolve else "suggested" if suggested else "label"
-            with self.store.changing():
+        kind = "clear" if number is None else "resolve" if resolve else "suggested" if suggested else "label"
+        resolve = resolve and number is not None
+        with self.store.changing():
+            if once is not None and not self.store.is_new(f"{by}/{once}"):
+                return 0
+            if number is not None:
                 self.reload()  # another process may have removed it
                 find_class(self.about.classes, number)
-                changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
-                return self.store.write(changes, by, kind, self._class_names())
-        return self.store.change([Change(cell, by, None) for cell in dict.fromkeys(cells)], by, "clear", {})
+            changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
+            return self.store.write(changes, by, kind, self._class_names())
 
     def take(self, changes: Sequence[Change], by: str) -> int:
         """Write labels that come from a file; how many have changed."""

@@ -26,6 +26,10 @@ PATIENCE = 30.0
 UNDOABLE = ("label", "suggested", "clear", "resolve", "load")
 
 
+class NotWrittenError(DataError):
+    """Labels could not be written just now, as another process was at it, or the disk is full."""
+
+
 class Cell(NamedTuple):
     """A cell of a raster of the project."""
 
@@ -154,7 +158,7 @@ class Store:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                raise DataError(f"the labels cannot be written: {error}") from error
+                raise NotWrittenError(f"the labels cannot be written: {error}") from error
             try:
                 yield self._database
                 self._database.execute("COMMIT")
@@ -162,8 +166,13 @@ class Store:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise DataError(f"the labels cannot be written: {error}") from error
+                    raise NotWrittenError(f"the labels cannot be written: {error}") from error
                 raise
+
+    def is_new(self, name: str) -> bool:
+        """Whether what is sent under a name was not written yet; within the transaction that writes it."""
+        self._database.execute("CREATE TABLE IF NOT EXISTS sent (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        return self._database.execute("INSERT OR IGNORE INTO sent VALUES (?)", (name,)).rowcount == 1
 
     def change(self, changes: Iterable[Change], by: str, kind: str, names: Mapping[int, str]) -> int:
         """Write changes as one step that can be undone as one; how many labels are not as before.

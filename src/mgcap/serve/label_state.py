@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ def state_of(live: Live, person: str, pyramids: Sequence[Pyramid], job: dict[str
         "fitted_revision": fitted.revision,
         "refitting": live.refitting,
         "project": live.project.folder.resolve().name.removesuffix(".labels"),
+        "id": hashlib.sha256(str(live.project.folder.resolve()).encode()).hexdigest()[:16],
         "person": person,
         "rasters": [_raster(live, number, pyramid) for number, pyramid in enumerate(pyramids)],
         "classes": [

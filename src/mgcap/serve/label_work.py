@@ -25,7 +25,10 @@ At = Annotated[int, Query(ge=0, le=1 << 31)]
 
 
 class Labels(BaseModel):
-    """Cells, as raster, row and column, with their class; none clears them."""
+    """Cells, as raster, row and column, with their class; none clears them.
+
+    Who sends it again, as no answer came, gives the same name with ``once``: it is written one time.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -33,6 +36,7 @@ class Labels(BaseModel):
     number: Annotated[int, Field(ge=1)] | None = None
     resolve: bool = False
     suggested: bool = False
+    once: Annotated[str, Field(min_length=8, max_length=100)] | None = None
 
 
 def add_work(router: APIRouter, live: Live, user: str) -> None:
@@ -52,7 +56,8 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
         known = [own for own in cells if live.number(own) is not None] if body.number is not None else cells
         if cells and not known:
             raise DataError("there is no data in this cell, so it cannot be labelled")
-        changed = live.project.label(known, body.number, person_of(request, user), body.resolve, body.suggested)
+        person = person_of(request, user)
+        changed = live.project.label(known, body.number, person, body.resolve, body.suggested, body.once)
         live.refresh()
         return {"changed": changed, "revision": live.revision}
 
