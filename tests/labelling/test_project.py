@@ -19,6 +19,7 @@ import shapely
 from mgcap.errors import DataError
 from mgcap.geo.index import create_index
 from mgcap.labelling.about import add_raster, create_project
+from mgcap.labelling.loading import load_labels
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
 from tests.geo.indexes import about_of, plan_of
@@ -300,3 +301,47 @@ def test_a_writer_that_is_slow_is_waited_for(project: Project) -> None:
     assert time.monotonic() - start > 0.3
     timer.join()
     other.close()
+
+
+def _said_by_ben(folder: Path) -> Path:
+    """The labels of a colleague's project."""
+    folder.mkdir()
+    other = make_project(folder)
+    other.label([cell(2, 2), cell(3, 3), cell(4, 4)], 2, "ben")
+    other.close()
+    return other.folder / "labels.gpkg"
+
+
+def test_undoing_a_load_leaves_what_was_said_since(project: Project, tmp_path: Path) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    assert load_labels(project, path, None, "anna").labels == 3
+    project.label([cell(3, 3)], 3, "ben")  # ben sees it, and knows better by now
+    undone = project.undo("anna")
+    assert sorted(undone) == [cell(2, 2), cell(4, 4)] and undone.left == 1
+    assert project.labels()[0] == {cell(3, 3): 3}
+    redone = project.redo("anna")
+    assert sorted(redone) == [cell(2, 2), cell(4, 4)] and redone.left == 1
+    assert project.labels()[0] == {cell(2, 2): 2, cell(3, 3): 3, cell(4, 4): 2}
+
+
+def test_a_step_of_which_nothing_is_left_is_undone_all_the_same(project: Project, tmp_path: Path) -> None:
+    project.label([cell(9, 9)], 1, "anna")
+    load_labels(project, _said_by_ben(tmp_path / "b"), None, "anna")
+    project.label([cell(2, 2), cell(3, 3), cell(4, 4)], 3, "ben")
+    undone = project.undo("anna")
+    assert undone == [] and undone.left == 3
+    assert project.undo("anna") == [cell(9, 9)]  # and not the load for ever
+    assert project.labels()[0] == {cell(2, 2): 3, cell(3, 3): 3, cell(4, 4): 3}
+
+
+def test_a_load_that_was_undone_can_be_loaded_again(project: Project, tmp_path: Path) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    load_labels(project, path, None, "anna")
+    assert load_labels(project, path, None, "anna").labels == 0
+    project.undo("anna")
+    assert project.labels()[0] == {}
+    assert load_labels(project, path, None, "anna").labels == 3
+    project.undo("anna")
+    project.redo("anna")
+    assert load_labels(project, path, None, "anna").labels == 0
+    assert project.labels()[0] == {cell(2, 2): 2, cell(3, 3): 2, cell(4, 4): 2}

@@ -29,6 +29,19 @@ from mgcap.persistence.files import write_json
 _LABELS = "labels.gpkg"
 
 
+class Stepped(list[Cell]):
+    """The cells of a step that was undone or done again.
+
+    Args:
+        cells: That have changed.
+        left: How many have not, as their labels were not what the step left.
+    """
+
+    def __init__(self, cells: Iterable[Cell] = (), left: int = 0) -> None:
+        super().__init__(cells)
+        self.left = left
+
+
 class Project:
     """A project that is open.
 
@@ -171,23 +184,27 @@ class Project:
         self.check_cells({change.cell for change in changes})
         return self.store.change(changes, by, "load", self._class_names())
 
-    def undo(self, by: str) -> list[Cell]:
-        """Undo the last step of a person; the cells that are as before."""
+    def undo(self, by: str) -> Stepped:
+        """Undo the last step of a person; the cells that are as before.
+
+        Labels that are not what the step left stay, as somebody has said something else since.
+        """
         return self._step(by, "undo")
 
-    def redo(self, by: str) -> list[Cell]:
+    def redo(self, by: str) -> Stepped:
         """Do again what a person undid last; the cells."""
         return self._step(by, "redo")
 
-    def _step(self, by: str, kind: str) -> list[Cell]:
+    def _step(self, by: str, kind: str) -> Stepped:
         with self.store.changing():
-            found = self.store.step(by, kind == "undo")
-            if not found:
-                return []
             self.reload()
-            changes = [change._replace(number=final_number(self.about.classes, change.number)) for change, _ in found]
-            self.store.write(changes, by, kind, self._class_names(), found[0][1])
-            return [change.cell for change in changes]
+            found = self.store.step(by, kind == "undo", lambda number: final_number(self.about.classes, number))
+            if found is None:
+                return Stepped()
+            changes = [Change(Cell(*row[:3]), *row[3:]) for row in found.rows]
+            if not self.store.write(changes, by, kind, self._class_names(), found.step):
+                self.store.mark(by, kind, found.step)
+            return Stepped([change.cell for change in changes], found.left)
 
     def labels(self) -> tuple[dict[Cell, int], dict[Cell, list[Label]]]:
         """The class of each cell that all agree on, and the labels of those in conflict."""

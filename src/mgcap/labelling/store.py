@@ -11,14 +11,14 @@ import datetime
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgcap.errors import DataError
 from mgcap.labelling.empty import create_labels
-from mgcap.labelling.undoing import Steps
+from mgcap.labelling.undoing import Reverted, Steps, revert, undone_steps
 
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
@@ -138,12 +138,13 @@ class Store:
         return [(cell, number) for cell, number in cells if number is not None]
 
     def loaded(self) -> dict[tuple[Cell, str], int | None]:
-        """What files have said last, by cell and person."""
+        """What files have said last, by cell and person; loads that were undone do not count."""
         with self._lock:
+            undone = undone_steps(self._database)
             rows = self._database.execute(
-                "SELECT raster, row, col, who, after FROM history WHERE kind = 'load' ORDER BY id"
+                "SELECT raster, row, col, who, after, action FROM history WHERE kind = 'load' ORDER BY id"
             )
-            return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall()}
+            return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall() if row[5] not in undone}
 
     def suggested(self) -> set[Cell]:
         """Cells that were labelled because they are hard, which say less of the rest."""
@@ -267,21 +268,22 @@ class Store:
             )
             return Steps.of(rows, UNDOABLE)
 
-    def step(self, by: str, back: bool) -> list[tuple[Change, int]]:
-        """The changes that undo the last step of a person, or do it again; with the number of the step."""
+    def step(self, by: str, back: bool, final: Callable[[int | None], int | None]) -> Reverted | None:
+        """What undoes the last step of a person, or does it again; ``final`` says which class a class is by now."""
         steps = self.steps(by)
         chosen = steps.done if back else steps.undone
-        if not chosen:
-            return []
-        rows = self._database.execute(
-            "SELECT raster, row, col, who, before, after, kind FROM history WHERE action = ? ORDER BY id",
-            (chosen[-1],),
-        ).fetchall()
-        found = [
-            (Change(Cell(*row[:3]), row[3], row[4] if back else row[5], not back and row[6] == "resolve"), chosen[-1])
-            for row in rows
-        ]
-        return found[::-1] if back else found
+        return revert(self._database, chosen[-1], back, final) if chosen else None
+
+    def mark(self, by: str, kind: str, step: int) -> None:
+        """Write down that a step was undone or done again though no label could follow; within a transaction."""
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        done = self._database.execute(
+            "INSERT INTO history (at, who, actor, raster, row, col, before, after, kind, undoes) "
+            "SELECT ?, h.who, ?, h.raster, h.row, h.col, l.number, l.number, ?, ? FROM history h LEFT JOIN labels l "
+            "ON l.raster = h.raster AND l.row = h.row AND l.col = h.col AND l.who = h.who WHERE h.id = ?",
+            (at, by, kind, step, step),
+        )
+        self._database.execute("UPDATE history SET action = id WHERE id = ?", (done.lastrowid,))
 
 
 def _header(srs: int) -> bytes:

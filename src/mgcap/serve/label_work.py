@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mgcap.errors import DataError
 from mgcap.labelling.live import Live
 from mgcap.labelling.mistakes import mistakes
+from mgcap.labelling.project import Stepped
 from mgcap.labelling.similar import similar
 from mgcap.labelling.store import Cell
 from mgcap.labelling.suggestions import suggest
@@ -70,9 +71,10 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
         return _stepped(live, live.project.redo(person_of(request, user)))
 
 
-def _stepped(live: Live, cells: list[Cell]) -> dict[str, Any]:
+def _stepped(live: Live, cells: Stepped) -> dict[str, Any]:
     live.refresh()
-    return {"cells": [_place(live, own) for own in cells[:MOST_CELLS]], "revision": live.revision}
+    listed = [_place(live, own) for own in cells[:MOST_CELLS]]
+    return {"cells": listed, "left": cells.left, "revision": live.revision}
 
 
 def _add_proposals(router: APIRouter, live: Live) -> None:

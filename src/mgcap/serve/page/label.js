@@ -80,8 +80,9 @@ async function step(which) {
     return;
   }
   try {
-    const { cells } = await post(which);
-    say(cells.length ? `${which === "undo" ? "undone" : "done again"}: ${cells.length === 1 ? "1 cell" : `${cells.length} cells`}` : `nothing to ${which}`);
+    const { cells, left } = await post(which);
+    if (left) say(`${which === "undo" ? "undone" : "done again"}: ${cells.length}; ${left} ${left === 1 ? "label stays" : "labels stay"}, as somebody has said something else since`);
+    else say(cells.length ? `${which === "undo" ? "undone" : "done again"}: ${cells.length === 1 ? "1 cell" : `${cells.length} cells`}` : `nothing to ${which}`);
     await load_labels();
   } catch (error) { say(error.message, true); }
 }
