@@ -231,9 +231,18 @@ def test_classes_are_made_renamed_and_merged_on_the_page(opened: Opened, project
     page.click(".editor button[type=submit]")
     expect(page.locator("#class-4 .name")).to_have_text("soil")
     page.click("#edit-4")
+    asked: list[str] = []
+    answers = [False, True]
+    page.on("dialog", lambda own: (asked.append(own.message), own.accept() if answers.pop(0) else own.dismiss()))
     page.select_option(".editor select", label="town")
+    page.wait_for_timeout(300)  # to look through the list changes nothing
+    assert asked == [] and _labels(project) == {(5, 5): 4}
+    page.click(".editor button:text-is('Merge')")
+    expect(page.locator("#class-4")).to_have_count(1)
+    page.click(".editor button:text-is('Merge')")
     expect(page.locator("#class-4")).to_have_count(0)
     _until(lambda: _labels(project), {(5, 5): 2})
+    assert len(asked) == 2 and asked[0].startswith("Merge 'soil' with 1 label into 'town'? This cannot be undone")
     page.fill("#new-class", "WOOD")
     page.press("#new-class", "Enter")
     expect(page.locator("#status")).to_have_text("there is a class 'WOOD' already")
@@ -328,3 +337,24 @@ def test_what_was_left_unsent_is_sent_by_the_next_page(opened: Opened, project: 
     _until(lambda: page.evaluate("Object.keys(localStorage).length"), 0)
     assert _labels(project) == {(3, 4): 1} and project.store.version() == 1
     opened.complaints.clear()
+
+
+def test_a_class_whose_labels_are_all_in_conflict_is_asked_about_before_it_goes(
+    opened: Opened, project: Project
+) -> None:
+    page = opened.page
+    other = Project(project.folder)
+    other.label([Cell("scene.tif", 3, 4)], 1, "anna")
+    other.label([Cell("scene.tif", 3, 4)], 2, "ben")
+    expect(page.locator("#conflicts button")).to_have_count(1, timeout=10_000)
+    asked: list[str] = []
+    answers = [False, True]
+    page.on("dialog", lambda own: (asked.append(own.message), own.accept() if answers.pop(0) else own.dismiss()))
+    for count in (3, 2):
+        if not page.locator(".editor").count():
+            page.click("#edit-2")
+        page.click(".editor button:text-is('Remove')")
+        expect(page.locator("[data-class]")).to_have_count(count + 1)  # with that which clears
+        page.wait_for_timeout(200)
+    assert len(asked) == 2 and asked[0].startswith("Remove 'town' with its label? This cannot be undone")
+    _until(lambda: _labels(project), {(3, 4): 1})

@@ -168,8 +168,15 @@ def test_classes_come_and_go(client: TestClient) -> None:
     assert {"number": 4, "name": "road", "colour": "#00ff00", "labels": 1}.items() <= _settled(client)["classes"][
         3
     ].items()
-    assert client.post("/api/label/classes/remove", json={"number": 4}).status_code == 400
-    assert client.post("/api/label/classes/remove", json={"number": 4, "into": 2}).json()["labels"] == 1
+    ben = {"Authorization": f"Bearer {BEN}"}
+    client.post("/api/label/label", json={"cells": [[0, 2, 2]], "number": 1}, headers=ben)  # contradicts
+    state = _settled(client)
+    assert (state["classes"][3]["labels"], state["classes"][3]["all"]) == (0, 1)
+    kept = client.post("/api/label/classes/remove", json={"number": 4}).json()
+    assert kept["labels"] == 1 and kept["removed"] is False and len(_settled(client)["classes"]) == 4
+    client.post("/api/label/label", json={"cells": [[0, 2, 2]], "number": None}, headers=ben)
+    merged = client.post("/api/label/classes/remove", json={"number": 4, "into": 2}).json()
+    assert merged["labels"] == 1 and merged["removed"] is True
     state = _settled(client)
     assert [own["name"] for own in state["classes"]] == ["wood", "town", "water"]
     assert client.get("/api/label/labels").json()["labels"] == [[0, 2, 2, 2]]

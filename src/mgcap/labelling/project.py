@@ -29,6 +29,21 @@ from mgcap.persistence.files import write_json
 _LABELS = "labels.gpkg"
 
 
+class HasLabelsError(DataError):
+    """A class is not removed, as labels would go away.
+
+    Args:
+        name: Of the class.
+        labels: How many it has, of all people, also in conflict with others.
+    """
+
+    def __init__(self, name: str, labels: int) -> None:
+        super().__init__(
+            f"the class '{name}' has {labels} labels; merge it into another class, or remove it with its labels"
+        )
+        self.labels = labels
+
+
 class Stepped(list[Cell]):
     """The cells of a step that was undone or done again.
 
@@ -121,15 +136,12 @@ class Project:
             with_labels: Whether labels may go away; the history keeps them.
 
         Raises:
-            DataError: If it has labels that may not go away.
+            HasLabelsError: If it has labels that may not go away.
         """
         with self.store.changing():
             labels = self.store.of_class(number)
             if labels and into is None and not with_labels:
-                raise DataError(
-                    f"the class '{find_class(self.about.classes, number).name}' has {len(labels)} labels; "
-                    "merge it into another class, or remove it with its labels"
-                )
+                raise HasLabelsError(find_class(self.about.classes, number).name, len(labels))
             self._rewrite(lambda classes: remove_class(classes, number, into))
             changes = [Change(cell, who, into) for cell, who in labels]
             return self.store.write(changes, by, "remove" if into is None else "merge", self._class_names())
