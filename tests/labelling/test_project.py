@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyogrio
 import pytest
 import shapely
@@ -23,7 +25,7 @@ from mgcap.labelling.loading import load_labels
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
 from tests.geo.indexes import about_of, plan_of
-from tests.labelling.projects import COLUMNS, ROWS, make_project
+from tests.labelling.projects import COLUMNS, ROWS, make_project, write_index, write_scene
 
 ROOT = Path(__file__).parents[2]
 
@@ -345,3 +347,48 @@ def test_a_load_that_was_undone_can_be_loaded_again(project: Project, tmp_path: 
     project.redo("anna")
     assert load_labels(project, path, None, "anna").labels == 0
     assert project.labels()[0] == {cell(2, 2): 2, cell(3, 3): 2, cell(4, 4): 2}
+
+
+def _two_rasters(folder: Path) -> Project:
+    """A project of two images of the same place, as of two years."""
+    project = make_project(folder)
+    project.close()
+    second = write_scene(folder / "later.tif")
+    add_raster(project.folder, second, write_index(folder / "later.zarr", second))
+    return Project(project.folder)
+
+
+def test_labels_of_a_colleague_are_of_the_raster_that_they_name(project: Project, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    other, own = _two_rasters(tmp_path / "a"), _two_rasters(tmp_path / "b")
+    later = Cell("later.tif", 3, 3)
+    other.label([cell(2, 2)], 1, "ben")
+    other.label([later], 2, "ben", suggested=True)
+    other.close()
+    found = load_labels(own, other.folder / "labels.gpkg", None, "anna")
+    assert found.labels == 2 and found.left_out == {}
+    assert own.labels()[0] == {cell(2, 2): 1, later: 2}
+    assert own.store.suggested() == {later}
+    assert sorted(own.undo("anna")) == [later, cell(2, 2)]
+    assert load_labels(own, other.folder / "labels.gpkg", None, "anna").labels == 2
+    # a raster that the project does not have by this name: its place counts
+    later_only = load_labels(project, other.folder / "labels.gpkg", None, "anna")
+    assert later_only.labels == 2 and project.labels()[0] == {cell(2, 2): 1, cell(3, 3): 2}
+    assert project.store.suggested() == {cell(3, 3)}
+
+
+def test_names_of_classes_in_files_may_be_written_unusually(project: Project, tmp_path: Path) -> None:
+    plain = "for\u00eat claire"
+    project.add_class(plain)
+    names = [unicodedata.normalize("NFD", plain), "for\u00eat  claire", "bare  ground", "bare ground"]
+    x, y = 500_000, 5_600_000
+    points = [shapely.Point(x + 5 * col + 2, y - 12) for col in range(4)]
+    path = tmp_path / "survey.gpkg"
+    pyogrio.raw.write(
+        path, shapely.to_wkb(np.array(points, object)), [np.array(names, object)], ["class"],
+        geometry_type="Point", crs="EPSG:25832",
+    )  # fmt: skip
+    found = load_labels(project, path, None, "anna")
+    assert found.labels == 4 and found.classes == ("bare ground",)
+    assert project.labels()[0] == {cell(2, 0): 4, cell(2, 1): 4, cell(2, 2): 5, cell(2, 3): 5}

@@ -23,7 +23,9 @@ from mgcap.labelling.undoing import Reverted, Steps, revert, undone_steps
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
 #: Kinds of changes that a person can undo.
-UNDOABLE = ("label", "suggested", "clear", "resolve", "load")
+UNDOABLE = ("label", "suggested", "clear", "resolve", "load", "load suggested")
+#: Those of cells that were suggested because they are hard.
+SUGGESTED = ("suggested", "load suggested")
 
 
 class NotWrittenError(DataError):
@@ -55,6 +57,7 @@ class Change(NamedTuple):
     who: str
     number: int | None
     resolves: bool = False
+    hard: bool = False  #: whether the file that it comes from says that the cell was suggested because it is hard
 
 
 def decided(labels: Sequence[Label]) -> int | None:
@@ -142,14 +145,16 @@ class Store:
         with self._lock:
             undone = undone_steps(self._database)
             rows = self._database.execute(
-                "SELECT raster, row, col, who, after, action FROM history WHERE kind = 'load' ORDER BY id"
+                "SELECT raster, row, col, who, after, action FROM history WHERE kind LIKE 'load%' ORDER BY id"
             )
             return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall() if row[5] not in undone}
 
     def suggested(self) -> set[Cell]:
         """Cells that were labelled because they are hard, which say less of the rest."""
         with self._lock:
-            rows = self._database.execute("SELECT DISTINCT raster, row, col FROM history WHERE kind = 'suggested'")
+            rows = self._database.execute(
+                "SELECT DISTINCT raster, row, col FROM history WHERE kind IN (?, ?)", SUGGESTED
+            )
             return {Cell(*row) for row in rows.fetchall()}
 
     @contextmanager
@@ -194,14 +199,14 @@ class Store:
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         action, count = None, 0
         find = "SELECT number, resolves FROM labels WHERE raster=? AND row=? AND col=? AND who=?"
-        for cell, who, number, resolves in changes:
+        for cell, who, number, resolves, hard in changes:
             before = self._database.execute(find, (*cell, who)).fetchone() or (None, 0)
             if before == (number, int(resolves)) and not (resolves and number is not None) and undoes is None:
                 continue
             done = self._database.execute(
                 "INSERT INTO history (at, who, actor, raster, row, col, before, after, kind, action, undoes) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (at, who, by, *cell, before[0], number, kind, action, undoes),
+                (at, who, by, *cell, before[0], number, kind + " suggested" * hard, action, undoes),
             )
             change = int(done.lastrowid or 0)
             if action is None:
