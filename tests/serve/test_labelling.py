@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,12 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from mgcap.errors import DataError
+from mgcap.evaluation.assessment import Estimate
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import Look
-from mgcap.labelling.live import Live
+from mgcap.labelling.live import Live, Measured
 from mgcap.labelling.project import Project
+from mgcap.labelling.saving import _measured, card
 from mgcap.labelling.store import Cell
 from mgcap.serve.labellers import keep_port, port_for, tokens_for
 from mgcap.serve.labelling import create_label_app
@@ -362,3 +365,70 @@ def test_a_project_of_a_raster_without_a_place(tmp_path: Path) -> None:
     project.label([Cell("scene.tif", 3, 4)], 1, "anna")
     table = pyogrio.read_dataframe(tmp_path / "p" / "labels.gpkg", layer="labels")
     assert len(table) == 1 and abs(table.geometry[0].area) == 100
+
+
+def test_lists_of_ten_have_two_random_places_to_measure_by(client: TestClient) -> None:
+    _teach(client, 9)
+    labelled = {tuple(own[:3]) for own in client.get("/api/label/labels").json()["labels"]}
+    for count, wanted in ((10, 2), (5, 1), (4, 0)):
+        found = client.get("/api/label/suggest", params={"count": count}).json()["cells"]
+        places = [tuple(own["cell"]) for own in found]
+        assert len(found) == len(set(places)) == count and not labelled & set(places)
+        drawn = [number for number, own in enumerate(found) if own["random"]]
+        assert len(drawn) == wanted and all(found[n]["reason"] == "a random place, to measure by" for n in drawn)
+    for mode in ("rare", "unknown"):
+        found = client.get("/api/label/suggest", params={"mode": mode}).json()["cells"]
+        assert not any(own["random"] for own in found)
+    found = client.get("/api/label/suggest").json()["cells"]
+    assert [number for number, own in enumerate(found) if own["random"]] == [4, 9]
+    first = ",".join(map(str, found[0]["cell"]))
+    again = client.get("/api/label/suggest", params={"count": 3, "measure": 0, "keep": [first]}).json()["cells"]
+    assert len(again) == 3 and not any(own["random"] for own in again)
+    near = np.array([own["cell"][1:] for own in again]) - found[0]["cell"][1:]
+    assert (np.abs(near).max(1) >= 2).all()  # what is kept is not proposed again, nor what overlaps it
+    assert client.get("/api/label/suggest", params={"keep": ["0,1"]}).status_code == 422
+    assert client.get("/api/label/suggest", params={"keep": ["0,99,1"]}).status_code == 400
+
+
+def _curve(client: TestClient) -> list[dict[str, Any]]:
+    for _ in range(1000):
+        if points := client.get("/api/label/state").json()["curve"]:
+            return list(points)
+        time.sleep(0.02)
+    raise AssertionError("there is no curve")
+
+
+def test_the_curve_is_drawn_also_where_most_labels_were_suggested(client: TestClient) -> None:
+    for kind in range(3):
+        cells = np.argwhere(kinds() == kind)
+        cells = cells[cells[:, 0] > 0][::5]
+        _label(client, [[0, int(r), int(c)] for r, c in cells], kind + 1, suggested=True)
+    state = _settled(client)
+    assert state["measured"]["suggested"] and "better than this says" in state["advice"]
+    points = _curve(client)
+    assert len(points) >= 3 and points[-1]["labels"] == state["labels"]
+    assert points[-1]["value"] == state["estimate"]["value"]
+
+
+def test_the_card_says_the_accuracy_of_the_page() -> None:
+    every = {"value": 0.7, "low": 0.6, "high": 0.8, "block": 3.0}
+    metrics = {"accuracy_blocks": every, "accuracy_random": every, "classes": 3}
+    found = _measured(metrics, Measured(Estimate(0.9, 0.85, 0.95, 0.02), 30, False), 100)
+    assert found == {"accuracy_blocks": {**every, "value": 0.9, "low": 0.85, "high": 0.95}, "classes": 3}
+    whole = _measured(metrics, Measured(Estimate(0.7, 0.6, 0.8, 0.02), 100, False), 100)
+    assert whole == metrics
+    own: Any = SimpleNamespace(
+        metrics_=found,
+        provenance_={
+            "created": "today",
+            "taught": {
+                "base": "b", "rasters": ["a.tif"], "labels": {"wood": 60, "town": 40}, "people": 1, "prior": False,
+                "measured": {"labels": 30, "suggested": False},
+            },
+        },
+    )  # fmt: skip
+    words = card(own, ["wood", "town"])
+    assert "90.0 % (95 % interval 85.0 to 95.0 %)" in words and "single cells" not in words
+    assert "measured by the 30 labelled cells that were not suggested" in words
+    own.provenance_["taught"]["measured"] = {"labels": 100, "suggested": True}
+    assert "better than this says" in card(own, ["wood", "town"])

@@ -20,6 +20,10 @@ from mgcap.serve.labellers import person_of
 
 #: Cells that may be labelled at once, and proposed at once.
 MOST_CELLS, MOST_PROPOSED = 20_000, 100
+#: Of so many cells that teach most one is drawn at random, by which the map can be measured.
+MEASURED = 5
+#: A cell in an address: raster, row and column.
+Listed = Annotated[str, Field(pattern=r"^[0-9]{1,9},[0-9]{1,9},[0-9]{1,9}$")]
 Place = Annotated[int, Field(ge=0, le=1 << 31)]
 Count = Annotated[int, Query(ge=1, le=MOST_PROPOSED)]
 At = Annotated[int, Query(ge=0, le=1 << 31)]
@@ -79,17 +83,27 @@ def _stepped(live: Live, cells: Stepped) -> dict[str, Any]:
 
 def _add_proposals(router: APIRouter, live: Live) -> None:
     @router.get("/suggest", summary="Where to look next, and why")
-    def suggestions(mode: Literal["teach", "rare", "unknown", "random"] = "teach", count: Count = 10) -> dict[str, Any]:
+    def suggestions(
+        mode: Literal["teach", "rare", "unknown", "random"] = "teach",
+        count: Count = 10,
+        measure: Annotated[int | None, Query(ge=0, le=MOST_PROPOSED)] = None,
+        keep: Annotated[list[Listed], Query(max_length=MOST_PROPOSED)] = [],  # noqa: B006 (it is not changed)
+    ) -> dict[str, Any]:
         fitted = live.wait_fitted()
         taken = {n: 0 for own in list(live.conflicts) if (n := live.number(own)) is not None} | fitted.labels
-        seed = len(fitted.labels)
+        kept = [_cell(live, [int(part) for part in own.split(",")]) for own in keep]
+        taken |= {n: 0 for own in kept if (n := live.number(own)) is not None}
         if mode == "random":
             return {"revision": fitted.revision, "cells": _at_random(live, taken, count)}
-        found = suggest(live.pool, fitted.learned, taken, mode, count, live.names(), seed)
-        return {
-            "revision": fitted.revision,
-            "cells": [{"cell": _of(live, own.cell), "reason": own.reason, "score": float(own.score)} for own in found],
-        }
+        spared = (count // MEASURED if mode == "teach" else 0) if measure is None else min(measure, count)
+        drawn = _at_random(live, taken, spared, "a random place, to measure by")
+        taken |= {n: 0 for own in drawn if (n := live.number(_cell(live, own["cell"]))) is not None}
+        found = suggest(live.pool, fitted.learned, taken, mode, count - spared, live.names(), len(fitted.labels))
+        hard = [
+            {"cell": _of(live, own.cell), "reason": own.reason, "score": float(own.score), "random": False}
+            for own in found
+        ]
+        return {"revision": fitted.revision, "cells": _between(hard, drawn)}
 
     @router.get("/similar", summary="Cells that show the same as one, however they are turned")
     def alike(raster: At, row: At, col: At, count: Count = 10) -> dict[str, Any]:
@@ -118,7 +132,17 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
         return {"cells": [{"cell": _place(live, cell), "labels": _said(labels)} for cell, labels in listed]}
 
 
-def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str, Any]]:
+def _between(hard: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drawn cells spread over the others, so that who labels the first few labels some of these too."""
+    found, step = list(hard), max(1, -(-len(hard) // max(1, len(drawn))))
+    for number, own in enumerate(drawn):
+        found.insert((number + 1) * step + number, own)
+    return found
+
+
+def _at_random(
+    live: Live, taken: Collection[int], count: int, reason: str = "drawn at random, to measure the map"
+) -> list[dict[str, Any]]:
     """Cells that say how right the map is, whose tiles overlap neither each other nor labelled ones if possible."""
     near = {other for own in taken for other in live.pool.near(own)}
     order = np.random.default_rng((len(taken), 5)).permutation(len(live.pool)).tolist()
@@ -128,8 +152,9 @@ def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str,
             found.append(own)
             near.update(live.pool.near(own))
     # where labels are everywhere
-    found += [own for own in order if own not in taken and own not in found][: count - len(found)]
-    return [{"cell": _of(live, own), "reason": "drawn at random, to measure the map", "score": 1.0} for own in found]
+    if len(found) < count:
+        found += [own for own in order if own not in taken and own not in found][: count - len(found)]
+    return [{"cell": _of(live, own), "reason": reason, "score": 1.0, "random": True} for own in found]
 
 
 def _cell(live: Live, place: list[int]) -> Cell:

@@ -25,10 +25,11 @@ export class Lists {
     this.draw();
   }
 
-  // Whether cells were suggested because they are hard: they teach, but say little of how right the map is.
+  // Whether cells were suggested because they are hard, or like one that was looked at: they teach, but say little of how
+  // right the map is elsewhere.
   is_hard(cells) {
     const keys = new Set(cells.map(String));
-    return this.mode !== "random" && this.proposed.some((own) => keys.has(String(own.cell)));
+    return this.alike.some((own) => keys.has(String(own.cell))) || this.proposed.some((own) => !own.random && keys.has(String(own.cell)));
   }
 
   go(number) {
