@@ -214,6 +214,7 @@ def test_suggestions_are_flown_to_and_labelled_by_number_keys(opened: Opened, pr
     alike = page.locator("#similar button").count()
     page.keyboard.press("3")
     _until(lambda: len(_labels(project)) >= 6 + alike)
+    assert len(project.store.suggested()) >= 3 + alike  # what is like another cell says little of the rest
     expect(page.locator("#similar-section")).to_be_hidden()
     page.click("#find-mistakes")
 
@@ -358,3 +359,52 @@ def test_a_class_whose_labels_are_all_in_conflict_is_asked_about_before_it_goes(
         page.wait_for_timeout(200)
     assert len(asked) == 2 and asked[0].startswith("Remove 'town' with its label? This cannot be undone")
     _until(lambda: _labels(project), {(3, 4): 1})
+
+
+def test_the_rest_of_the_list_follows_each_label(opened: Opened, project: Project) -> None:
+    page = opened.page
+    rng = np.random.default_rng(0)
+    for row, col in (
+        (3, 2),
+        (9, 5),
+        (15, 3),
+        (6, 10),
+        (9, 13),
+        (12, 12),
+        (14, 11),
+        (3, 22),
+        (10, 19),
+        (15, 21),
+        (7, 20),
+    ):
+        page.keyboard.press(str(kinds()[row, col] + 1))
+        opened.click(row, col)
+    _until(lambda: len(_labels(project)), 11)
+    expect(page.locator("#map")).to_have_attribute("data-labels", "11")
+    expect(page.locator("#map")).to_have_attribute("data-refitting", "false")
+    page.wait_for_timeout(300)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/suggest" in request.url else None)
+    page.keyboard.press("n")
+    expect(page.locator("#suggestions button")).to_have_count(10)
+    texts = page.locator("#suggestions button").all_inner_texts()
+    assert sum("a random place, to measure by" in text for text in texts) == 2
+    for done in range(10):
+        current = page.locator("#suggestions button[aria-current=true]")
+        expect(current).to_have_count(1)
+        before, number = current.inner_text(), page.evaluate("document.querySelector('#map').dataset.fitted")
+        row, col = map(int, page.evaluate("document.querySelector('#map').dataset.cell").split(","))
+        page.wait_for_timeout(100)
+        page.keyboard.press(str(int(rng.integers(1, 4)) if done % 2 else int(kinds()[row, col]) + 1))
+        _until(lambda old=number: page.evaluate("document.querySelector('#map').dataset.fitted") != old)
+        expect(page.locator("#suggestions button.done")).to_have_count(done + 1)
+        if done == 0:
+            _until(lambda: (page.wait_for_timeout(20), len(asked))[1] >= 2)
+            assert "count=6" in asked[1] and "measure=0" in asked[1] and asked[1].count("keep=") == 3
+            page.wait_for_timeout(200)
+            assert page.locator("#suggestions button[aria-current=true]").inner_text() != before
+    later = page.locator("#suggestions button").all_inner_texts()
+    assert len(later) == 10 and later[:2] == texts[:2] and later[2:] != texts[2:]
+    assert sum("a random place, to measure by" in text for text in later) == 2
+    assert len(project.store.suggested()) == 8  # the random ones were not
+    assert len(_labels(project)) == 21

@@ -169,6 +169,7 @@ function apply(found) {
   if (unsent.size) unsent.send();
   if (drawn.colours !== colours) { drawn.colours = colours; view.outlines.repaint(); drawn.overlay = null; }
   if (drawn.labels !== found.labels_revision) load_labels().catch((error) => say(error.message, true));
+  if (before && before.fitted_revision !== found.fitted_revision) lists.rerank();
   if (drawn.overlay !== found.fitted_revision) { show_layer(); if (selected) show_cell(); }
   if ((before ? before.conflicts : 0) || found.conflicts) lists.load_conflicts(found.conflicts).catch(() => {});
   $("accuracy").replaceChildren(...accuracy(found));
