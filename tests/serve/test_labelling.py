@@ -19,14 +19,15 @@ import shapely
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from mgcap.errors import DataError
+from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.assessment import Estimate
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import Look
 from mgcap.labelling.live import Live, Measured
 from mgcap.labelling.project import Project
-from mgcap.labelling.saving import _measured, card
+from mgcap.labelling.saving import _card, _measured, card
 from mgcap.labelling.store import Cell
+from mgcap.serve.label_files import map_names
 from mgcap.serve.labellers import keep_port, port_for, tokens_for
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.pyramid import Pyramid
@@ -432,3 +433,47 @@ def test_the_card_says_the_accuracy_of_the_page() -> None:
     assert "measured by the 30 labelled cells that were not suggested" in words
     own.provenance_["taught"]["measured"] = {"labels": 100, "suggested": True}
     assert "better than this says" in card(own, ["wood", "town"])
+
+
+def test_maps_of_rasters_have_names_of_their_own() -> None:
+    assert map_names(["scene.tif"]) == ["scene.map.gpkg"]
+    assert map_names(["a.tif", "b.tif"]) == ["a.map.gpkg", "b.map.gpkg"]
+    for names in (["a.tif", "a.jp2"], ["A.tif", "a.jp2"], ["a.tif", "a.jp2", "a.tif.tif"]):
+        assert len({own.casefold() for own in map_names(names)}) == len(names)
+
+
+def test_a_project_of_a_stranger_does_not_say_which_rasters_are_trusted(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.close()
+    path = project.folder / "project.json"
+    about = json.loads(path.read_text())
+    secret = (tmp_path / "scene.tif").rename(tmp_path / "secret.tif")
+    gdal = f"""<VRTDataset rasterXSize="240" rasterYSize="180"><VRTRasterBand dataType="Byte" band="1"><SimpleSource>
+        <SourceFilename>{secret}</SourceFilename><SourceBand>1</SourceBand></SimpleSource></VRTRasterBand></VRTDataset>"""
+    (tmp_path / "scene.vrt").write_text(gdal)
+    about["rasters"][0].update(raster="../scene.vrt", allow_vrt=True)
+    path.write_text(json.dumps(about))
+    with pytest.raises(MgcapError, match="if you trust it"):
+        create_label_app(Live(Project(project.folder), _no_model), "anna")
+    app = create_label_app(Live(Project(project.folder, allow_vrt=True), _no_model), "anna")
+    app.state.service.close()
+
+
+def test_a_card_is_written_while_others_label() -> None:
+    said: dict[int, Any] = {}
+
+    class Said:
+        @property
+        def who(self) -> str:
+            said[len(said)] = []  # as somebody labels just now
+            return "anna"
+
+    said[0] = [Said()]
+    about = SimpleNamespace(model="m", rasters=[], prior=False)
+    live: Any = SimpleNamespace(
+        names=lambda: ["", "wood"], project=SimpleNamespace(about=about), said=said, learner=SimpleNamespace(block=1.0)
+    )
+    fitted: Any = SimpleNamespace(
+        learned=SimpleNamespace(targets=np.zeros(3, int), classes=np.array([1])), measured=None
+    )
+    assert _card(live, fitted)["people"] == 1

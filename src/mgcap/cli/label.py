@@ -92,7 +92,7 @@ def label(
     from mgcap.labelling.project import Project
     from mgcap.serve.labellers import port_for, tokens_for
 
-    opened = Project(folder)
+    opened = Project(folder, options.allow_vrt)
     user = user_name()
     for name in [own.strip() for own in (classes or "").split(",") if own.strip()]:
         if name.casefold() not in {own.name.casefold() for own in opened.classes}:
@@ -237,7 +237,7 @@ def serve_together(folder: Path, people: str | None, settings: Settings, port: i
     from mgcap.labelling.project import Project
     from mgcap.serve.labellers import tokens_for
 
-    project = Project(folder)
+    project = Project(folder, options.allow_vrt)
     names = [own.strip() for own in (people or "").split(",") if own.strip()]
     own = settings.model_copy(update={"people": tokens_for(folder, names or [])})
     if not own.people:

@@ -95,7 +95,8 @@ class ProjectRaster(BaseModel):
     Attributes:
         raster: Its path as seen from the folder.
         index: That of its index.
-        allow_vrt: Whether the raster may read other files.
+        allow_vrt: Whether it was added as one that is trusted. It is not heeded, as a project may come from a stranger:
+            only who opens it can say that its rasters may read other files.
         labelled: The cells that labels are for.
         chosen: How its index was asked for, where that is known.
     """

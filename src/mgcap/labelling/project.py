@@ -62,12 +62,14 @@ class Project:
 
     Args:
         folder: Its place.
+        allow_vrt: Whether its rasters may read other files, see :func:`mgcap.geo.opening.open_raster`.
 
     Raises:
         DataError: If there is none, or it is damaged, or an index has other cells than those that labels are for.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, allow_vrt: bool = False) -> None:
+        self.allow_vrt = allow_vrt
         self.folder = Path(folder).expanduser()
         self.about = read_about(self.folder)
         if not self.about.rasters:

@@ -45,7 +45,7 @@ class LabelService:
         self.live, self.user = live, user
         project = live.project
         self.pyramids = [
-            Pyramid(project.folder / own.raster, index.plan.look, own.allow_vrt)
+            Pyramid(project.folder / own.raster, index.plan.look, project.allow_vrt)
             for own, index in zip(project.about.rasters, project.indexes, strict=True)
         ]
         self.files = LabelFiles(live)
