@@ -183,6 +183,12 @@ def _again(known: ProjectRaster | None, values: dict[str, Any], given: set[str])
     if known is None or known.chosen is None:
         return values
     before = known.chosen.model_dump()
+    if other := [f"--{name}" for name in ("cells", "tile") if name in given and values[name] != before[name]]:
+        side = "" if known.labelled is None else f" of {known.labelled.cell[0]} x {known.labelled.cell[1]} pixels"
+        raise DataError(
+            f"the labels of {known.name} are for the cells{side} of the first time; leave out {' and '.join(other)}, "
+            "or begin another --project"
+        )
     return {name: before[name] if name in before and name not in given else value for name, value in values.items()}
 
 

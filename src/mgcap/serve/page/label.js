@@ -21,7 +21,7 @@ const unsent = new Unsent({
   waits(error) { show_pending(); say(waiting_words(error), true); },
   drained() { show_pending(); if (state) load_labels().catch((error) => say(error.message, true)); },
 });
-const waiting_words = (error) => unsent.size ? `${unsent.size === 1 ? "1 step is" : `${unsent.size} steps are`} not saved yet, and sent again: ${error.message}` : error.message;
+const waiting_words = (error) => unsent.size ? `${unsent.size} not saved yet, sent again soon: ${error.message}` : error.message;
 const full = ([row, col]) => [state.rasters.indexOf(view.raster), row, col];
 
 // labels
