@@ -13,6 +13,9 @@ import httpx
 import numpy as np
 import pytest
 
+from mgcap.cli.label import _again
+from mgcap.errors import DataError
+from mgcap.labelling.about import ChosenOptions, ProjectRaster
 from mgcap.labelling.project import Project
 from tests.cli.run import run
 from tests.labelling.projects import make_project
@@ -35,6 +38,20 @@ def test_what_is_missing_is_said(
     result = run("label", *arguments, code=1)
     assert words in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_the_first_time_are_taken_again_and_other_cells_refused_at_once(tmp_path: Path) -> None:
+    own = ProjectRaster(
+        raster="a.tif", index="a.zarr", chosen=ChosenOptions(cells=2, tile="50px", bands=(4, 3, 2), scale="0,3000")
+    )
+    values = {"cells": 4, "tile": None, "bands": None, "scale": "auto", "min_valid": 0.5, "allow_vrt": False}
+    first = {**values, "cells": 2, "tile": "50px", "bands": (4, 3, 2), "scale": "0,3000"}
+    assert _again(own, values, set()) == first
+    assert _again(own, {**values, "cells": 2, "scale": "auto"}, {"cells", "scale"}) == {**first, "scale": "auto"}
+    assert _again(None, values, set()) == values
+    for given in ({"cells"}, {"tile"}, {"cells", "tile"}):
+        with pytest.raises(DataError, match=r"labels of a\.tif are for the cells of the first time; leave out --"):
+            _again(own, values, given)
 
 
 def _started(folder: Path, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
@@ -77,7 +94,7 @@ def test_a_raster_is_labelled_and_the_project_continued(
     with _client(lines[0]) as client:
         state = client.get("/api/label/state").json()
         assert [own["name"] for own in state["classes"]] == ["wood", "town"] and state["project"] == "scene"
-        raster = state["rasters"][0]
+        raster, first = state["rasters"][0], client.base_url.port
         for number, col in ((1, 0), (2, raster["columns"] - 1)):
             cells = [[0, row, col] for row in range(raster["rows"])]
             assert client.post("/api/label/label", json={"cells": cells, "number": number}).status_code == 200
@@ -98,8 +115,9 @@ def test_a_raster_is_labelled_and_the_project_continued(
     taught = SceneClassifier.load(folder / "model.mgcap", engine="torch")
     assert taught.classes_.tolist() == ["wood", "town"]
     assert taught.provenance_["taught"]["labels"] == {"wood": raster["rows"], "town": raster["rows"]}
-    child, lines = _started(tmp_path, "label", "scene.tif", "--cells", 2, *options)
+    child, lines = _started(tmp_path, "label", "scene.tif", *options)  # with the cells of the first time
     with _client(lines[0]) as client:
+        assert client.base_url.port == first  # so that a page that is open finds it again
         assert client.get("/api/label/state").json()["labels"] == 2 * raster["rows"]
         assert client.post("/api/label/undo").json()["cells"]
     _stopped(child)

@@ -9,17 +9,23 @@ import subprocess
 import sys
 import threading
 import time
+import unicodedata
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyogrio
 import pytest
 import shapely
 
 from mgcap.errors import DataError
+from mgcap.geo.index import create_index
 from mgcap.labelling.about import add_raster, create_project
+from mgcap.labelling.loading import load_labels
 from mgcap.labelling.project import Project
 from mgcap.labelling.store import Cell
-from tests.labelling.projects import make_project
+from tests.geo.indexes import about_of, plan_of
+from tests.labelling.projects import COLUMNS, ROWS, make_project, write_index, write_scene
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,6 +151,50 @@ def test_a_project_moves_with_its_rasters(project: Project, tmp_path: Path) -> N
     assert Project(there / "scene.labels").labels()[0] == {cell(1, 1): 1}
 
 
+def _other_index(folder: Path, **given: Any) -> Path:
+    """An index of the same raster with other cells, or of another place."""
+    t = (given.get("cell", (10, 10))[0] * 0.5, 0, 500_000, 0, -5, 5_600_000)
+    plan = plan_of(ROWS, COLUMNS, **{own: value for own, value in given.items() if own != "transform"})
+    create_index(folder / "other.zarr", about_of(plan, transform=given.get("transform", t)), 8)
+    return folder / "other.zarr"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cell": (12, 10)}, "are for cells of 10 pixels, but other.zarr is for cells of 12 x 10 pixels"),
+        ({"size": (250, 180)}, "are for a raster of 240 x 180 pixels, but other.zarr is for a raster of 250 x 180"),
+        ({"transform": (5, 0, 500_003, 0, -5, 5_600_000)}, "a raster that lies elsewhere"),
+    ],
+)
+def test_labels_are_never_moved_to_other_cells(
+    project: Project, tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    project.label([cell(3, 4)], 1, "anna")
+    project.close()
+    other = _other_index(tmp_path, **given)
+    with pytest.raises(DataError, match=f"{words}.*; make the index with") as said:
+        add_raster(project.folder, tmp_path / "scene.tif", other)
+    assert "begin another `project`" in str(said.value)
+    about = json.loads((project.folder / "project.json").read_text())
+    about["rasters"][0]["index"] = "../other.zarr"  # as somebody may who knows the file
+    (project.folder / "project.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match=words):
+        Project(project.folder)
+
+
+def test_a_project_of_before_learns_which_cells_its_labels_are_for(project: Project, tmp_path: Path) -> None:
+    path = project.folder / "project.json"
+    about = json.loads(path.read_text())
+    assert about["rasters"][0]["labelled"]["cell"] == [10, 10] and about["rasters"][0]["labelled"]["grid"] == [24, 18]
+    del about["rasters"][0]["labelled"]
+    path.write_text(json.dumps(about))
+    Project(project.folder).close()
+    assert json.loads(path.read_text())["rasters"][0]["labelled"]["size"] == [240, 180]
+    with pytest.raises(DataError, match="are for cells of 10 pixels"):
+        add_raster(project.folder, tmp_path / "scene.tif", _other_index(tmp_path, cell=(20, 20)))
+
+
 def test_other_folders_and_damaged_files_are_one_sentence(project: Project, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no project"):
         Project(tmp_path / "nowhere")
@@ -229,6 +279,20 @@ def test_two_processes_and_two_threads_write_at_once(project: Project) -> None:
     assert project.store.version() == 96
 
 
+def test_what_is_sent_again_is_written_once(project: Project) -> None:
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 1
+    project.label([cell(1, 1)], 2, "anna", once="second-click")
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 0
+    project.close()
+    project = Project(project.folder)  # also after a restart
+    assert project.label([cell(1, 1)], 1, "anna", once="first-click") == 0
+    assert project.labels()[0] == {cell(1, 1): 2}
+    assert project.label([cell(1, 1)], 1, "ben", once="first-click") == 1  # another person's name of a step
+    with pytest.raises(DataError, match="no class"):
+        project.label([cell(1, 1)], 9, "anna", once="third-click")
+    assert project.label([cell(1, 1)], 3, "anna", once="third-click") == 1  # nothing was written before
+
+
 def test_a_writer_that_is_slow_is_waited_for(project: Project) -> None:
     other = sqlite3.connect(project.folder / "labels.gpkg", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -239,3 +303,92 @@ def test_a_writer_that_is_slow_is_waited_for(project: Project) -> None:
     assert time.monotonic() - start > 0.3
     timer.join()
     other.close()
+
+
+def _said_by_ben(folder: Path) -> Path:
+    """The labels of a colleague's project."""
+    folder.mkdir()
+    other = make_project(folder)
+    other.label([cell(2, 2), cell(3, 3), cell(4, 4)], 2, "ben")
+    other.close()
+    return other.folder / "labels.gpkg"
+
+
+def test_undoing_a_load_leaves_what_was_said_since(project: Project, tmp_path: Path) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    assert load_labels(project, path, None, "anna").labels == 3
+    project.label([cell(3, 3)], 3, "ben")  # ben sees it, and knows better by now
+    undone = project.undo("anna")
+    assert sorted(undone) == [cell(2, 2), cell(4, 4)] and undone.left == 1
+    assert project.labels()[0] == {cell(3, 3): 3}
+    redone = project.redo("anna")
+    assert sorted(redone) == [cell(2, 2), cell(4, 4)] and redone.left == 1
+    assert project.labels()[0] == {cell(2, 2): 2, cell(3, 3): 3, cell(4, 4): 2}
+
+
+def test_a_step_of_which_nothing_is_left_is_undone_all_the_same(project: Project, tmp_path: Path) -> None:
+    project.label([cell(9, 9)], 1, "anna")
+    load_labels(project, _said_by_ben(tmp_path / "b"), None, "anna")
+    project.label([cell(2, 2), cell(3, 3), cell(4, 4)], 3, "ben")
+    undone = project.undo("anna")
+    assert undone == [] and undone.left == 3
+    assert project.undo("anna") == [cell(9, 9)]  # and not the load for ever
+    assert project.labels()[0] == {cell(2, 2): 3, cell(3, 3): 3, cell(4, 4): 3}
+
+
+def test_a_load_that_was_undone_can_be_loaded_again(project: Project, tmp_path: Path) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    load_labels(project, path, None, "anna")
+    assert load_labels(project, path, None, "anna").labels == 0
+    project.undo("anna")
+    assert project.labels()[0] == {}
+    assert load_labels(project, path, None, "anna").labels == 3
+    project.undo("anna")
+    project.redo("anna")
+    assert load_labels(project, path, None, "anna").labels == 0
+    assert project.labels()[0] == {cell(2, 2): 2, cell(3, 3): 2, cell(4, 4): 2}
+
+
+def _two_rasters(folder: Path) -> Project:
+    """A project of two images of the same place, as of two years."""
+    project = make_project(folder)
+    project.close()
+    second = write_scene(folder / "later.tif")
+    add_raster(project.folder, second, write_index(folder / "later.zarr", second))
+    return Project(project.folder)
+
+
+def test_labels_of_a_colleague_are_of_the_raster_that_they_name(project: Project, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    other, own = _two_rasters(tmp_path / "a"), _two_rasters(tmp_path / "b")
+    later = Cell("later.tif", 3, 3)
+    other.label([cell(2, 2)], 1, "ben")
+    other.label([later], 2, "ben", suggested=True)
+    other.close()
+    found = load_labels(own, other.folder / "labels.gpkg", None, "anna")
+    assert found.labels == 2 and found.left_out == {}
+    assert own.labels()[0] == {cell(2, 2): 1, later: 2}
+    assert own.store.suggested() == {later}
+    assert sorted(own.undo("anna")) == [later, cell(2, 2)]
+    assert load_labels(own, other.folder / "labels.gpkg", None, "anna").labels == 2
+    # a raster that the project does not have by this name: its place counts
+    later_only = load_labels(project, other.folder / "labels.gpkg", None, "anna")
+    assert later_only.labels == 2 and project.labels()[0] == {cell(2, 2): 1, cell(3, 3): 2}
+    assert project.store.suggested() == {cell(3, 3)}
+
+
+def test_names_of_classes_in_files_may_be_written_unusually(project: Project, tmp_path: Path) -> None:
+    plain = "for\u00eat claire"
+    project.add_class(plain)
+    names = [unicodedata.normalize("NFD", plain), "for\u00eat  claire", "bare  ground", "bare ground"]
+    x, y = 500_000, 5_600_000
+    points = [shapely.Point(x + 5 * col + 2, y - 12) for col in range(4)]
+    path = tmp_path / "survey.gpkg"
+    pyogrio.raw.write(
+        path, shapely.to_wkb(np.array(points, object)), [np.array(names, object)], ["class"],
+        geometry_type="Point", crs="EPSG:25832",
+    )  # fmt: skip
+    found = load_labels(project, path, None, "anna")
+    assert found.labels == 4 and found.classes == ("bare ground",)
+    assert project.labels()[0] == {cell(2, 0): 4, cell(2, 1): 4, cell(2, 2): 5, cell(2, 3): 5}

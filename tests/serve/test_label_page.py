@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,25 @@ def project(tmp_path: Path) -> Project:
     return make_project(tmp_path)
 
 
-@pytest.fixture
-def url(project: Project) -> Iterator[str]:
+@contextmanager
+def _served(project: Project, port: int = 0) -> Iterator[int]:
+    """The port at which a project is served until the block ends."""
     app = create_label_app(Live(project, _no_model), "nobody", Settings(people={TOKEN: "anna"}))
-    server = Server(server_config(app, "127.0.0.1", 0, 5, lambda: None))
+    server = Server(server_config(app, "127.0.0.1", port, 5, lambda: None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
+        assert thread.is_alive()
         time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    yield int(server.servers[0].sockets[0].getsockname()[1])
     server.should_exit = True
     thread.join(20)
+
+
+@pytest.fixture
+def url(project: Project) -> Iterator[str]:
+    with _served(project) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class Opened:
@@ -205,6 +214,7 @@ def test_suggestions_are_flown_to_and_labelled_by_number_keys(opened: Opened, pr
     alike = page.locator("#similar button").count()
     page.keyboard.press("3")
     _until(lambda: len(_labels(project)) >= 6 + alike)
+    assert len(project.store.suggested()) >= 3 + alike  # what is like another cell says little of the rest
     expect(page.locator("#similar-section")).to_be_hidden()
     page.click("#find-mistakes")
 
@@ -222,9 +232,18 @@ def test_classes_are_made_renamed_and_merged_on_the_page(opened: Opened, project
     page.click(".editor button[type=submit]")
     expect(page.locator("#class-4 .name")).to_have_text("soil")
     page.click("#edit-4")
+    asked: list[str] = []
+    answers = [False, True]
+    page.on("dialog", lambda own: (asked.append(own.message), own.accept() if answers.pop(0) else own.dismiss()))
     page.select_option(".editor select", label="town")
+    page.wait_for_timeout(300)  # to look through the list changes nothing
+    assert asked == [] and _labels(project) == {(5, 5): 4}
+    page.click(".editor button:text-is('Merge')")
+    expect(page.locator("#class-4")).to_have_count(1)
+    page.click(".editor button:text-is('Merge')")
     expect(page.locator("#class-4")).to_have_count(0)
     _until(lambda: _labels(project), {(5, 5): 2})
+    assert len(asked) == 2 and asked[0].startswith("Merge 'soil' with 1 label into 'town'? This cannot be undone")
     page.fill("#new-class", "WOOD")
     page.press("#new-class", "Enter")
     expect(page.locator("#status")).to_have_text("there is a class 'WOOD' already")
@@ -273,3 +292,119 @@ def test_a_wrong_token_is_asked_for(url: str) -> None:
         page.wait_for_selector("#class-1")
         expect(page.locator("#token-section")).to_be_hidden()
         browser.close()
+
+
+def test_clicks_while_the_service_is_down_are_saved_when_it_is_back(project: Project) -> None:
+    folder = project.folder
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        with _served(project) as port:
+            page = browser.new_page(viewport={"width": 1300, "height": 850}, reduced_motion="reduce")
+            opened = Opened(page, f"http://127.0.0.1:{port}")
+            opened.click(3, 4)
+            expect(page.locator("#map")).to_have_attribute("data-unsent", "0")
+            expect(page.locator("#status")).to_have_text("1 label saved: wood")
+        opened.click(5, 6)
+        opened.click(5, 7)
+        page.keyboard.press("2")
+        opened.click(5, 7)  # what is said last counts
+        opened.click(9, 9)
+        expect(page.locator("#map")).to_have_attribute("data-unsent", "4")
+        page.keyboard.press("Control+z")
+        expect(page.locator("#map")).to_have_attribute("data-unsent", "3")
+        expect(page.locator("#status")).to_contain_text("not saved yet")
+        assert page.evaluate("Object.keys(localStorage).length") == 3
+        with _served(Project(folder), port):
+            expect(page.locator("#map")).to_have_attribute("data-unsent", "0", timeout=20_000)
+            again = Project(folder)
+            assert _labels(again) == {(3, 4): 1, (5, 6): 1, (5, 7): 2}
+            assert again.store.version() == 4
+            assert page.evaluate("Object.keys(localStorage).length") == 0
+        browser.close()
+
+
+def test_what_was_left_unsent_is_sent_by_the_next_page(opened: Opened, project: Project) -> None:
+    page = opened.page
+    page.route("**/api/label/label", lambda route: route.abort())
+    opened.click(3, 4)
+    expect(page.locator("#map")).to_have_attribute("data-unsent", "1")
+    expect(page.locator("#status")).to_contain_text("not saved yet")
+    page.unroute("**/api/label/label")
+    page.route("**/api/label/label", lambda route: (route.fetch(), route.abort()))  # written, but the answer is lost
+    _until(lambda: (page.wait_for_timeout(20), _labels(project))[1], {(3, 4): 1})
+    page.reload()
+    page.unroute("**/api/label/label")
+    expect(page.locator("#map")).to_have_attribute("data-unsent", "0", timeout=20_000)
+    _until(lambda: page.evaluate("Object.keys(localStorage).length"), 0)
+    assert _labels(project) == {(3, 4): 1} and project.store.version() == 1
+    opened.complaints.clear()
+
+
+def test_a_class_whose_labels_are_all_in_conflict_is_asked_about_before_it_goes(
+    opened: Opened, project: Project
+) -> None:
+    page = opened.page
+    other = Project(project.folder)
+    other.label([Cell("scene.tif", 3, 4)], 1, "anna")
+    other.label([Cell("scene.tif", 3, 4)], 2, "ben")
+    expect(page.locator("#conflicts button")).to_have_count(1, timeout=10_000)
+    asked: list[str] = []
+    answers = [False, True]
+    page.on("dialog", lambda own: (asked.append(own.message), own.accept() if answers.pop(0) else own.dismiss()))
+    for count in (3, 2):
+        if not page.locator(".editor").count():
+            page.click("#edit-2")
+        page.click(".editor button:text-is('Remove')")
+        expect(page.locator("[data-class]")).to_have_count(count + 1)  # with that which clears
+        page.wait_for_timeout(200)
+    assert len(asked) == 2 and asked[0].startswith("Remove 'town' with its label? This cannot be undone")
+    _until(lambda: _labels(project), {(3, 4): 1})
+
+
+def test_the_rest_of_the_list_follows_each_label(opened: Opened, project: Project) -> None:
+    page = opened.page
+    rng = np.random.default_rng(0)
+    for row, col in (
+        (3, 2),
+        (9, 5),
+        (15, 3),
+        (6, 10),
+        (9, 13),
+        (12, 12),
+        (14, 11),
+        (3, 22),
+        (10, 19),
+        (15, 21),
+        (7, 20),
+    ):
+        page.keyboard.press(str(kinds()[row, col] + 1))
+        opened.click(row, col)
+    _until(lambda: len(_labels(project)), 11)
+    expect(page.locator("#map")).to_have_attribute("data-labels", "11")
+    expect(page.locator("#map")).to_have_attribute("data-refitting", "false")
+    page.wait_for_timeout(300)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/suggest" in request.url else None)
+    page.keyboard.press("n")
+    expect(page.locator("#suggestions button")).to_have_count(10)
+    texts = page.locator("#suggestions button").all_inner_texts()
+    assert sum("a random place, to measure by" in text for text in texts) == 2
+    for done in range(10):
+        current = page.locator("#suggestions button[aria-current=true]")
+        expect(current).to_have_count(1)
+        before, number = current.inner_text(), page.evaluate("document.querySelector('#map').dataset.fitted")
+        row, col = map(int, page.evaluate("document.querySelector('#map').dataset.cell").split(","))
+        page.wait_for_timeout(100)
+        page.keyboard.press(str(int(rng.integers(1, 4)) if done % 2 else int(kinds()[row, col]) + 1))
+        _until(lambda old=number: page.evaluate("document.querySelector('#map').dataset.fitted") != old)
+        expect(page.locator("#suggestions button.done")).to_have_count(done + 1)
+        if done == 0:
+            _until(lambda: (page.wait_for_timeout(20), len(asked))[1] >= 2)
+            assert "count=6" in asked[1] and "measure=0" in asked[1] and asked[1].count("keep=") == 3
+            page.wait_for_timeout(200)
+            assert page.locator("#suggestions button[aria-current=true]").inner_text() != before
+    later = page.locator("#suggestions button").all_inner_texts()
+    assert len(later) == 10 and later[:2] == texts[:2] and later[2:] != texts[2:]
+    assert sum("a random place, to measure by" in text for text in later) == 2
+    assert len(project.store.suggested()) == 8  # the random ones were not
+    assert len(_labels(project)) == 21

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import io
 import json
+import socket
+import sqlite3
 import stat
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,13 +19,16 @@ import shapely
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from mgcap.errors import DataError
+from mgcap.errors import DataError, MgcapError
+from mgcap.evaluation.assessment import Estimate
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import Look
-from mgcap.labelling.live import Live
+from mgcap.labelling.live import Live, Measured
 from mgcap.labelling.project import Project
+from mgcap.labelling.saving import _card, _measured, card
 from mgcap.labelling.store import Cell
-from mgcap.serve.labellers import tokens_for
+from mgcap.serve.label_files import map_names
+from mgcap.serve.labellers import keep_port, port_for, tokens_for
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.pyramid import Pyramid
 from mgcap.serve.settings import Settings
@@ -166,8 +172,15 @@ def test_classes_come_and_go(client: TestClient) -> None:
     assert {"number": 4, "name": "road", "colour": "#00ff00", "labels": 1}.items() <= _settled(client)["classes"][
         3
     ].items()
-    assert client.post("/api/label/classes/remove", json={"number": 4}).status_code == 400
-    assert client.post("/api/label/classes/remove", json={"number": 4, "into": 2}).json()["labels"] == 1
+    ben = {"Authorization": f"Bearer {BEN}"}
+    client.post("/api/label/label", json={"cells": [[0, 2, 2]], "number": 1}, headers=ben)  # contradicts
+    state = _settled(client)
+    assert (state["classes"][3]["labels"], state["classes"][3]["all"]) == (0, 1)
+    kept = client.post("/api/label/classes/remove", json={"number": 4}).json()
+    assert kept["labels"] == 1 and kept["removed"] is False and len(_settled(client)["classes"]) == 4
+    client.post("/api/label/label", json={"cells": [[0, 2, 2]], "number": None}, headers=ben)
+    merged = client.post("/api/label/classes/remove", json={"number": 4, "into": 2}).json()
+    assert merged["labels"] == 1 and merged["removed"] is True
     state = _settled(client)
     assert [own["name"] for own in state["classes"]] == ["wood", "town", "water"]
     assert client.get("/api/label/labels").json()["labels"] == [[0, 2, 2, 2]]
@@ -289,6 +302,32 @@ def test_labels_of_a_file_and_of_a_colleague_are_merged(client: TestClient, proj
     assert reply.status_code == 400 and str(tmp_path) not in reply.text
 
 
+def test_labels_that_wait_for_another_process_may_be_sent_again(client: TestClient, project: Project) -> None:
+    other = sqlite3.connect(project.folder / "labels.gpkg", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    project.store._database.execute("PRAGMA busy_timeout=50")
+    body = {"cells": [[0, 3, 3]], "number": 1, "once": "a-click-of-anna"}
+    reply = client.post("/api/label/label", json=body)
+    assert reply.status_code == 503 and "cannot be written" in reply.json()["error"]
+    other.execute("COMMIT")
+    other.close()
+    assert [client.post("/api/label/label", json=body).json()["changed"] for _ in range(2)] == [1, 0]
+    assert project.store.version() == 1
+
+
+def test_the_port_of_a_project_is_taken_again_if_it_is_free(project: Project) -> None:
+    assert port_for(project.folder) == 0
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.listen()
+        port = own.getsockname()[1]
+        keep_port(project.folder, port)
+        assert port_for(project.folder) == 0
+    assert port_for(project.folder) == port
+    (project.folder / "port.json").write_text('"80"')
+    assert port_for(project.folder) == 0
+
+
 def test_what_cannot_be_saved_is_said(client: TestClient) -> None:
     assert client.post("/api/label/save").status_code == 200
     for _ in range(300):
@@ -327,3 +366,114 @@ def test_a_project_of_a_raster_without_a_place(tmp_path: Path) -> None:
     project.label([Cell("scene.tif", 3, 4)], 1, "anna")
     table = pyogrio.read_dataframe(tmp_path / "p" / "labels.gpkg", layer="labels")
     assert len(table) == 1 and abs(table.geometry[0].area) == 100
+
+
+def test_lists_of_ten_have_two_random_places_to_measure_by(client: TestClient) -> None:
+    _teach(client, 9)
+    labelled = {tuple(own[:3]) for own in client.get("/api/label/labels").json()["labels"]}
+    for count, wanted in ((10, 2), (5, 1), (4, 0)):
+        found = client.get("/api/label/suggest", params={"count": count}).json()["cells"]
+        places = [tuple(own["cell"]) for own in found]
+        assert len(found) == len(set(places)) == count and not labelled & set(places)
+        drawn = [number for number, own in enumerate(found) if own["random"]]
+        assert len(drawn) == wanted and all(found[n]["reason"] == "a random place, to measure by" for n in drawn)
+    for mode in ("rare", "unknown"):
+        found = client.get("/api/label/suggest", params={"mode": mode}).json()["cells"]
+        assert not any(own["random"] for own in found)
+    found = client.get("/api/label/suggest").json()["cells"]
+    assert [number for number, own in enumerate(found) if own["random"]] == [4, 9]
+    first = ",".join(map(str, found[0]["cell"]))
+    again = client.get("/api/label/suggest", params={"count": 3, "measure": 0, "keep": [first]}).json()["cells"]
+    assert len(again) == 3 and not any(own["random"] for own in again)
+    near = np.array([own["cell"][1:] for own in again]) - found[0]["cell"][1:]
+    assert (np.abs(near).max(1) >= 2).all()  # what is kept is not proposed again, nor what overlaps it
+    assert client.get("/api/label/suggest", params={"keep": ["0,1"]}).status_code == 422
+    assert client.get("/api/label/suggest", params={"keep": ["0,99,1"]}).status_code == 400
+
+
+def _curve(client: TestClient) -> list[dict[str, Any]]:
+    for _ in range(1000):
+        if points := client.get("/api/label/state").json()["curve"]:
+            return list(points)
+        time.sleep(0.02)
+    raise AssertionError("there is no curve")
+
+
+def test_the_curve_is_drawn_also_where_most_labels_were_suggested(client: TestClient) -> None:
+    for kind in range(3):
+        cells = np.argwhere(kinds() == kind)
+        cells = cells[cells[:, 0] > 0][::5]
+        _label(client, [[0, int(r), int(c)] for r, c in cells], kind + 1, suggested=True)
+    state = _settled(client)
+    assert state["measured"]["suggested"] and "better than this says" in state["advice"]
+    points = _curve(client)
+    assert len(points) >= 3 and points[-1]["labels"] == state["labels"]
+    assert points[-1]["value"] == state["estimate"]["value"]
+
+
+def test_the_card_says_the_accuracy_of_the_page() -> None:
+    every = {"value": 0.7, "low": 0.6, "high": 0.8, "block": 3.0}
+    metrics = {"accuracy_blocks": every, "accuracy_random": every, "classes": 3}
+    found = _measured(metrics, Measured(Estimate(0.9, 0.85, 0.95, 0.02), 30, False), 100)
+    assert found == {"accuracy_blocks": {**every, "value": 0.9, "low": 0.85, "high": 0.95}, "classes": 3}
+    whole = _measured(metrics, Measured(Estimate(0.7, 0.6, 0.8, 0.02), 100, False), 100)
+    assert whole == metrics
+    own: Any = SimpleNamespace(
+        metrics_=found,
+        provenance_={
+            "created": "today",
+            "taught": {
+                "base": "b", "rasters": ["a.tif"], "labels": {"wood": 60, "town": 40}, "people": 1, "prior": False,
+                "measured": {"labels": 30, "suggested": False},
+            },
+        },
+    )  # fmt: skip
+    words = card(own, ["wood", "town"])
+    assert "90.0 % (95 % interval 85.0 to 95.0 %)" in words and "single cells" not in words
+    assert "measured by the 30 labelled cells that were not suggested" in words
+    own.provenance_["taught"]["measured"] = {"labels": 100, "suggested": True}
+    assert "better than this says" in card(own, ["wood", "town"])
+
+
+def test_maps_of_rasters_have_names_of_their_own() -> None:
+    assert map_names(["scene.tif"]) == ["scene.map.gpkg"]
+    assert map_names(["a.tif", "b.tif"]) == ["a.map.gpkg", "b.map.gpkg"]
+    for names in (["a.tif", "a.jp2"], ["A.tif", "a.jp2"], ["a.tif", "a.jp2", "a.tif.tif"]):
+        assert len({own.casefold() for own in map_names(names)}) == len(names)
+
+
+def test_a_project_of_a_stranger_does_not_say_which_rasters_are_trusted(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    project.close()
+    path = project.folder / "project.json"
+    about = json.loads(path.read_text())
+    secret = (tmp_path / "scene.tif").rename(tmp_path / "secret.tif")
+    gdal = f"""<VRTDataset rasterXSize="240" rasterYSize="180"><VRTRasterBand dataType="Byte" band="1"><SimpleSource>
+        <SourceFilename>{secret}</SourceFilename><SourceBand>1</SourceBand></SimpleSource></VRTRasterBand></VRTDataset>"""
+    (tmp_path / "scene.vrt").write_text(gdal)
+    about["rasters"][0].update(raster="../scene.vrt", allow_vrt=True)
+    path.write_text(json.dumps(about))
+    with pytest.raises(MgcapError, match="if you trust it"):
+        create_label_app(Live(Project(project.folder), _no_model), "anna")
+    app = create_label_app(Live(Project(project.folder, allow_vrt=True), _no_model), "anna")
+    app.state.service.close()
+
+
+def test_a_card_is_written_while_others_label() -> None:
+    said: dict[int, Any] = {}
+
+    class Said:
+        @property
+        def who(self) -> str:
+            said[len(said)] = []  # as somebody labels just now
+            return "anna"
+
+    said[0] = [Said()]
+    about = SimpleNamespace(model="m", rasters=[], prior=False)
+    live: Any = SimpleNamespace(
+        names=lambda: ["", "wood"], project=SimpleNamespace(about=about), said=said, learner=SimpleNamespace(block=1.0)
+    )
+    fitted: Any = SimpleNamespace(
+        learned=SimpleNamespace(targets=np.zeros(3, int), classes=np.array([1])), measured=None
+    )
+    assert _card(live, fitted)["people"] == 1

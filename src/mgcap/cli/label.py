@@ -6,7 +6,7 @@ import getpass
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from mgcap.errors import DataError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+    from mgcap.labelling.about import ProjectRaster
     from mgcap.labelling.project import Project
     from mgcap.serve.settings import Settings
 
@@ -28,6 +29,7 @@ Rasters = Annotated[
 @guarded
 @expanded
 def label(
+    context: typer.Context,
     options: r.RasterOptions,
     rasters: Rasters = None,
     project: Annotated[
@@ -59,7 +61,10 @@ def label(
         ),
     ] = None,
     field: Annotated[str | None, typer.Option(help="Field of --labels with the class; default: class.")] = None,
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes any that is free.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int,
+        typer.Option(help="Port to listen at; 0 takes that of the last time, or any that is free.", min=0, max=65535),
+    ] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
 ) -> None:
     """Teach it your own classes on your own raster: click a few places, and the whole map follows.
@@ -79,13 +84,15 @@ def label(
     folder = (project or Path(f"{Path(files[0]).stem}.labels")).expanduser()
     base = Base(options)
     if files:
-        _prepare(base, files, folder, index or [], (from_model, block))
+        sources = {name: context.get_parameter_source(name) for name in options.values()}
+        given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+        _prepare(base, files, folder, index or [], (from_model, block), given)
     elif index or from_model or block:
         raise DataError("--index, --from-model and --block are for a new project; give its raster too")
     from mgcap.labelling.project import Project
-    from mgcap.serve.labellers import tokens_for
+    from mgcap.serve.labellers import port_for, tokens_for
 
-    opened = Project(folder)
+    opened = Project(folder, options.allow_vrt)
     user = user_name()
     for name in [own.strip() for own in (classes or "").split(",") if own.strip()]:
         if name.casefold() not in {own.name.casefold() for own in opened.classes}:
@@ -95,6 +102,7 @@ def label(
     from mgcap.serve.settings import Settings
 
     settings = Settings(people=tokens_for(folder, [user]))
+    port = port or port_for(folder)
     serve_project(
         opened, base, settings, port, lambda url: _open(f"{url}/#token={next(iter(settings.people))}", no_browser)
     )
@@ -124,14 +132,19 @@ class Base:
 
 
 def _prepare(
-    base: Base, files: list[str | Path], folder: Path, indexes: list[Path], chosen: tuple[bool, float | None]
+    base: Base,
+    files: list[str | Path],
+    folder: Path,
+    indexes: list[Path],
+    chosen: tuple[bool, float | None],
+    given: set[str],
 ) -> None:
     """Make or complete the indexes, and let the project have the rasters."""
     import os
 
     from mgcap.geo.opening import is_virtual
     from mgcap.geo.plan import MapOptions
-    from mgcap.labelling.about import add_raster, create_project, is_project, known_index
+    from mgcap.labelling.about import OPTIONS, add_raster, create_project, is_project, known_raster
     from mgcap.labelling.project import Project
     from mgcap.labelling.rasters import index_for
     from mgcap.persistence.shipped import find_model
@@ -140,15 +153,16 @@ def _prepare(
         raise DataError(f"--index is needed for each of the {len(files)} rasters, in their order")
     if any(is_virtual(file) for file in files):
         raise DataError("mgcap label takes files of this machine; copy what lies elsewhere")
+    known = [known_raster(folder, Path(file)) for file in files]
     targets = indexes or [
-        known_index(folder, Path(file)) or own
-        for file, own in zip(files, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
+        folder / there.index if there else own
+        for there, own in zip(known, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
     ]
+    values = [_again(there, base.options.values(), given) for there in known]
     classifier = base()
     with base.options.workers() as workers:
-        for file, target in zip(files, targets, strict=True):
-            chosen_of = MapOptions(**base.options.values(), index=target.expanduser())
-            index_for(classifier, file, folder, chosen_of, workers, bars)
+        for file, target, own in zip(files, targets, values, strict=True):
+            index_for(classifier, file, folder, MapOptions(**own, index=target.expanduser()), workers, bars)
     model = base.options.model
     name = (
         os.path.relpath(find_model(model).resolve(), folder.resolve())
@@ -159,8 +173,23 @@ def _prepare(
     if is_project(folder) and from_model and not Project(folder).about.prior:
         bars.say("--from-model is for new projects; this one goes on as it began")
     create_project(folder, name, [str(own) for own in classifier.classes_] if from_model else (), block)
-    for file, target in zip(files, targets, strict=True):
-        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt)
+    for file, target, own in zip(files, targets, values, strict=True):
+        asked = {name: own[name] for name in OPTIONS}
+        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt, asked)
+
+
+def _again(known: ProjectRaster | None, values: dict[str, Any], given: set[str]) -> dict[str, Any]:
+    """Options of a raster; what is not given is as the first time, as labels are for the cells that this made."""
+    if known is None or known.chosen is None:
+        return values
+    before = known.chosen.model_dump()
+    if other := [f"--{name}" for name in ("cells", "tile") if name in given and values[name] != before[name]]:
+        side = "" if known.labelled is None else f" of {known.labelled.cell[0]} x {known.labelled.cell[1]} pixels"
+        raise DataError(
+            f"the labels of {known.name} are for the cells{side} of the first time; leave out {' and '.join(other)}, "
+            "or begin another --project"
+        )
+    return {name: before[name] if name in before and name not in given else value for name, value in values.items()}
 
 
 def _load(project: Project, path: Path, field: str | None, user: str) -> None:
@@ -214,7 +243,7 @@ def serve_together(folder: Path, people: str | None, settings: Settings, port: i
     from mgcap.labelling.project import Project
     from mgcap.serve.labellers import tokens_for
 
-    project = Project(folder)
+    project = Project(folder, options.allow_vrt)
     names = [own.strip() for own in (people or "").split(",") if own.strip()]
     own = settings.model_copy(update={"people": tokens_for(folder, names or [])})
     if not own.people:
@@ -240,6 +269,7 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     """
     from mgcap.labelling.live import Live
     from mgcap.serve.connections import Server, bound_logs, server_config
+    from mgcap.serve.labellers import keep_port
     from mgcap.serve.labelling import create_label_app
 
     base.folder, base.name = project.folder, project.about.model
@@ -249,7 +279,12 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound_logs()
     config = server_config(app, settings.host, port, 4, lambda: None)
-    server = Server(config, lambda at: tell(f"http://{shown}:{at}"))
+
+    def listens(at: int) -> None:
+        keep_port(project.folder, at)
+        tell(f"http://{shown}:{at}")
+
+    server = Server(config, listens)
     try:
         server.run()
     except KeyboardInterrupt:  # uvicorn has ended its requests and hands the signal on

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class Live:
         self.pool: Pool = open_pool(project.indexes)
         self.learner = Learner(self.pool, project.about.block)
         self._beside = Learner(self.pool, project.about.block)  # for the thread of the curve
-        self._curve = KeptCurve(self._first)
+        self._curves = {hard: KeptCurve(partial(self._first, hard)) for hard in (False, True)}
         self._head = self._model_head() if project.about.prior else None
         self._changed = threading.Condition()
         self._seen = project.store.version()
@@ -233,12 +234,12 @@ class Live:
             self.fitted = Fitted(wanted, labels, learned, measured)
             self._changed.notify_all()
 
-    def _first(self, labels: dict[int, int]) -> Estimate | None:
-        """How right the first labels made the map."""
-        return self._measured_by(self._measure(self._beside.fit(labels, self.prior())))
-
-    @staticmethod
-    def _measured_by(found: Measured | None) -> Estimate | None:
+    def _first(self, hard: bool, labels: dict[int, int]) -> Estimate | None:
+        """How right the first labels made the map, by all of them or those that were not suggested."""
+        learned = self._beside.fit(labels, self.prior())
+        found = self._measure(learned)
+        if hard:
+            return None if learned is None else learned.estimate
         return None if found is None or found.suggested else found.estimate
 
     def _measure(self, learned: Learned | None) -> Measured | None:
@@ -277,7 +278,10 @@ class Live:
             return ()
         try:
             order = [(n, own) for cell, own in self.project.store.order() if (n := self.number(cell)) is not None]
-            return self._curve.points(order, self._measured_by(fitted.measured), lambda: self.refitting or self._closed)
+            measured = fitted.measured  # all points of a curve are measured in the same way
+            curve = self._curves[measured is not None and measured.suggested]
+            last = None if measured is None else measured.estimate
+            return curve.points(order, last, lambda: self.refitting or self._closed)
         except Exception as error:  # a page without a curve is still of use
             log.exception("the learning curve failed", exc_info=error)
             return ()

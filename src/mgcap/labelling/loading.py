@@ -14,8 +14,10 @@ from mgcap.errors import DataError
 from mgcap.geo.index import Index
 from mgcap.geo.labels import cells_of_index, classes_in, label_cells
 from mgcap.geo.vectors import Vectors, read_vectors
+from mgcap.labelling.classes import clean_name
 from mgcap.labelling.project import Project
-from mgcap.labelling.store import Cell, Change
+from mgcap.labelling.store import SUGGESTED, Cell, Change
+from mgcap.typing import Array
 
 #: What a file of labels of ours has.
 _OURS = ("class", "who", "raster", "row", "col")
@@ -29,6 +31,7 @@ class _Said(NamedTuple):
     cell: Cell
     name: str  #: of the class
     who: str
+    hard: bool = False  #: whether it was suggested because it is hard
 
 
 class Loaded(NamedTuple):
@@ -66,9 +69,10 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
     found: list[_Said] = []
     left_out: dict[str, int] = {}
     names = () if ours else classes_in([vectors], field)
+    hard = _suggested(path) if ours else set()
     for name, index in zip(project.names, project.indexes, strict=True):
         if ours:
-            said, left = _own_cells(index, vectors, name)
+            said, left = _own_cells(index, vectors, name, _of_others(vectors, project.names, name), hard)
         else:
             labelled = label_cells(cells_of_index(index), vectors, field, names)
             left = labelled.left_out
@@ -80,6 +84,7 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
     if not found:
         reasons = "; ".join(f"{count} {why}" for why, count in left_out.items() if count) or "it lies elsewhere"
         raise DataError(f"{path.name} has no label for these rasters: {reasons}")
+    found = [own._replace(name=clean_name(own.name)) for own in found]  # as the project writes it
     new = _new_classes(project, [own.name for own in found])
     before = len(project.labels()[1])
     changed = project.take(_without_contradiction(project, found, path.name), by)
@@ -99,8 +104,35 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _own_cells(index: Index, vectors: Vectors, name: str) -> tuple[list[_Said], dict[str, int]]:
-    """What labels of another project say of the cells of a raster whose outlines they have."""
+def _suggested(path: Path) -> set[tuple[str, int, int]]:
+    """The cells, by raster, row and column, that the project of a file suggested because they are hard."""
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        try:
+            marks = ",".join("?" * len(SUGGESTED))
+            query = f"SELECT DISTINCT raster, row, col FROM history WHERE kind IN ({marks})"  # noqa: S608 (question marks)
+            return {(str(own[0]), int(own[1]), int(own[2])) for own in database.execute(query, SUGGESTED)}
+        except (sqlite3.Error, TypeError, ValueError):  # a strange history; its labels may be right
+            return set()
+
+
+def _of_others(vectors: Vectors, names: Sequence[str], name: str) -> Array:
+    """Which labels are of another raster of the project, though their cells may overlap those of this one."""
+    others = set(names) - {name}
+    return np.array([own in others for own in vectors.columns["raster"]], bool)
+
+
+def _own_cells(
+    index: Index, vectors: Vectors, name: str, others: Array, hard: set[tuple[str, int, int]]
+) -> tuple[list[_Said], dict[str, int]]:
+    """What labels of another project say of the cells of a raster whose outlines they have.
+
+    Args:
+        index: Of the raster.
+        vectors: The labels.
+        name: Of the raster.
+        others: Which of these are of another raster.
+        hard: Cells that were suggested because they are hard, as the file names them.
+    """
     import shapely
 
     cells = cells_of_index(index)
@@ -108,7 +140,7 @@ def _own_cells(index: Index, vectors: Vectors, name: str) -> tuple[list[_Said], 
     middles = shapely.centroid(shapes)
     places = cells.to_pixels(np.stack((shapely.get_x(middles), shapely.get_y(middles)), -1))
     with np.errstate(invalid="ignore"):
-        inside = np.flatnonzero(((places >= 0) & (places < (grid.width, grid.height))).all(1))
+        inside = np.flatnonzero(((places >= 0) & (places < (grid.width, grid.height))).all(1) & ~others)
     areas = shapely.area(shapely.transform(shapes[inside], cells.to_pixels))
     found, other = [], 0
     labels, people = vectors.columns["class"], vectors.columns["who"]
@@ -118,9 +150,20 @@ def _own_cells(index: Index, vectors: Vectors, name: str) -> tuple[list[_Said], 
         if labels[feature] is None or abs(area / ((right - left) * (lower - top)) - 1) > TOLERANCE:
             other += 1
             continue
-        found.append(_Said(Cell(name, row, col), str(labels[feature]), people[feature] or vectors.name))
-    outside = len(shapes) - len(inside)
+        known = tuple(vectors.columns[own][feature] for own in ("raster", "row", "col"))
+        suggested = _key(known) in hard
+        found.append(_Said(Cell(name, row, col), str(labels[feature]), people[feature] or vectors.name, suggested))
+    outside = len(shapes) - len(inside) - int(others.sum())
     return found, {f"labels outside of {name}": outside, f"labels of other cells than those of {name}": other}
+
+
+def _key(known: tuple[str | None, ...]) -> tuple[str, int, int] | None:
+    """Raster, row and column as they are in the columns of a file."""
+    raster, row, col = known
+    try:
+        return None if raster is None else (raster, int(float(row or "")), int(float(col or "")))
+    except ValueError:
+        return None
 
 
 def _new_classes(project: Project, names: Sequence[str]) -> tuple[str, ...]:
@@ -140,11 +183,11 @@ def _without_contradiction(project: Project, found: Sequence[_Said], name: str) 
     numbers = {own.name.casefold(): own.number for own in project.classes}
     there, before = project.store.labels(), project.store.loaded()
     changes: dict[tuple[Cell, str], Change] = {}
-    for cell, label, who in found:
+    for cell, label, who, hard in found:
         number, other = numbers[label.casefold()], f"{who} ({name})"
         if number in (before.get((cell, who)), before.get((cell, other))):
             continue
         own = next((each.number for each in there.get(cell, ()) if each.who == who), None)
         key = cell, who if own in (None, number) else other
-        changes[key] = Change(cell, key[1], number)
+        changes[key] = Change(cell, key[1], number, hard=hard)
     return list(changes.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
-from mgcap.labelling.about import FILE, read_about
+from mgcap.labelling.about import FILE, read_about, with_cells
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
@@ -29,27 +29,68 @@ from mgcap.persistence.files import write_json
 _LABELS = "labels.gpkg"
 
 
+class HasLabelsError(DataError):
+    """A class is not removed, as labels would go away.
+
+    Args:
+        name: Of the class.
+        labels: How many it has, of all people, also in conflict with others.
+    """
+
+    def __init__(self, name: str, labels: int) -> None:
+        super().__init__(
+            f"the class '{name}' has {labels} labels; merge it into another class, or remove it with its labels"
+        )
+        self.labels = labels
+
+
+class Stepped(list[Cell]):
+    """The cells of a step that was undone or done again.
+
+    Args:
+        cells: That have changed.
+        left: How many have not, as their labels were not what the step left.
+    """
+
+    def __init__(self, cells: Iterable[Cell] = (), left: int = 0) -> None:
+        super().__init__(cells)
+        self.left = left
+
+
 class Project:
     """A project that is open.
 
     Args:
         folder: Its place.
+        allow_vrt: Whether its rasters may read other files, see :func:`mgcap.geo.opening.open_raster`.
 
     Raises:
-        DataError: If there is none, or it is damaged.
+        DataError: If there is none, or it is damaged, or an index has other cells than those that labels are for.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, allow_vrt: bool = False) -> None:
+        self.allow_vrt = allow_vrt
         self.folder = Path(folder).expanduser()
         self.about = read_about(self.folder)
         if not self.about.rasters:
             raise DataError(f"the project {self.folder} has no raster; begin with mgcap label")
         self.indexes: list[Index] = [open_index(self.folder / own.index) for own in self.about.rasters]
         self.names = [own.name for own in self.about.rasters]
+        with_cells(self.about, self.indexes)
         self.outlines = Outlines(self.names, self.indexes)
         self.store = Store(self.folder / _LABELS, self.outlines, self.outlines.crs)
         with self.store.changing():  # a process may have been killed between the two files
+            self._remember_cells()
             self.store.rename(self._class_names())
+
+    def _remember_cells(self) -> None:
+        """Write down which cells labels are for, where a project of before does not say so."""
+        about = read_about(self.folder)
+        if len(about.rasters) == len(self.indexes):  # else another process has added one, which is not open here
+            known = with_cells(about, self.indexes)
+            if known != about:
+                write_json(self.folder / FILE, known.model_dump(mode="json"))
+            self.about = known
 
     def close(self) -> None:
         """Close its files."""
@@ -97,15 +138,12 @@ class Project:
             with_labels: Whether labels may go away; the history keeps them.
 
         Raises:
-            DataError: If it has labels that may not go away.
+            HasLabelsError: If it has labels that may not go away.
         """
         with self.store.changing():
             labels = self.store.of_class(number)
             if labels and into is None and not with_labels:
-                raise DataError(
-                    f"the class '{find_class(self.about.classes, number).name}' has {len(labels)} labels; "
-                    "merge it into another class, or remove it with its labels"
-                )
+                raise HasLabelsError(find_class(self.about.classes, number).name, len(labels))
             self._rewrite(lambda classes: remove_class(classes, number, into))
             changes = [Change(cell, who, into) for cell, who in labels]
             return self.store.write(changes, by, "remove" if into is None else "merge", self._class_names())
@@ -125,7 +163,13 @@ class Project:
                 raise DataError(f"there is no cell in row {row + 1}, column {col + 1} of {raster}")
 
     def label(
-        self, cells: Sequence[Cell], number: int | None, by: str, resolve: bool = False, suggested: bool = False
+        self,
+        cells: Sequence[Cell],
+        number: int | None,
+        by: str,
+        resolve: bool = False,
+        suggested: bool = False,
+        once: str | None = None,
     ) -> int:
         """Give cells a class, or none; how many labels have changed.
 
@@ -135,39 +179,46 @@ class Project:
             by: Who says so.
             resolve: Whether this settles what others have said differently.
             suggested: Whether the cells were proposed because they are hard.
+            once: A name; what is sent under the same name again is not written again.
         """
         self.check_cells(cells)
-        if number is not None:
-            kind = "resolve" if resolve else "suggested" if suggested else "label"
-            with self.store.changing():
+        kind = "clear" if number is None else "resolve" if resolve else "suggested" if suggested else "label"
+        resolve = resolve and number is not None
+        with self.store.changing():
+            if once is not None and not self.store.is_new(f"{by}/{once}"):
+                return 0
+            if number is not None:
                 self.reload()  # another process may have removed it
                 find_class(self.about.classes, number)
-                changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
-                return self.store.write(changes, by, kind, self._class_names())
-        return self.store.change([Change(cell, by, None) for cell in dict.fromkeys(cells)], by, "clear", {})
+            changes = [Change(cell, by, number, resolve) for cell in dict.fromkeys(cells)]
+            return self.store.write(changes, by, kind, self._class_names())
 
     def take(self, changes: Sequence[Change], by: str) -> int:
         """Write labels that come from a file; how many have changed."""
         self.check_cells({change.cell for change in changes})
         return self.store.change(changes, by, "load", self._class_names())
 
-    def undo(self, by: str) -> list[Cell]:
-        """Undo the last step of a person; the cells that are as before."""
+    def undo(self, by: str) -> Stepped:
+        """Undo the last step of a person; the cells that are as before.
+
+        Labels that are not what the step left stay, as somebody has said something else since.
+        """
         return self._step(by, "undo")
 
-    def redo(self, by: str) -> list[Cell]:
+    def redo(self, by: str) -> Stepped:
         """Do again what a person undid last; the cells."""
         return self._step(by, "redo")
 
-    def _step(self, by: str, kind: str) -> list[Cell]:
+    def _step(self, by: str, kind: str) -> Stepped:
         with self.store.changing():
-            found = self.store.step(by, kind == "undo")
-            if not found:
-                return []
             self.reload()
-            changes = [change._replace(number=final_number(self.about.classes, change.number)) for change, _ in found]
-            self.store.write(changes, by, kind, self._class_names(), found[0][1])
-            return [change.cell for change in changes]
+            found = self.store.step(by, kind == "undo", lambda number: final_number(self.about.classes, number))
+            if found is None:
+                return Stepped()
+            changes = [Change(Cell(*row[:3]), *row[3:]) for row in found.rows]
+            if not self.store.write(changes, by, kind, self._class_names(), found.step):
+                self.store.mark(by, kind, found.step)
+            return Stepped([change.cell for change in changes], found.left)
 
     def labels(self) -> tuple[dict[Cell, int], dict[Cell, list[Label]]]:
         """The class of each cell that all agree on, and the labels of those in conflict."""

@@ -19,7 +19,7 @@ from mgcap.persistence.files import atomic_path
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
     from mgcap.labelling.learner import Learned
-    from mgcap.labelling.live import Live
+    from mgcap.labelling.live import Fitted, Live, Measured
 
 #: What is said of the accuracies in the card.
 _WORDS = {
@@ -46,7 +46,9 @@ def taught(live: Live) -> SceneClassifier:
     examples = _examples(live, learned)
     imagery = imagery_of(live.project.indexes[0], base.imagery_)
     block = live.learner.block
-    own = taught_classifier(base, classes, learned, examples, block=block, card=_card(live, learned), imagery=imagery)
+    own = taught_classifier(base, classes, learned, examples, block=block, card=_card(live, fitted), imagery=imagery)
+    if fitted.measured is not None:  # what the page says
+        own.metrics_ = _measured(own.metrics_, fitted.measured, len(learned.cells))
     if live.project.about.prior:
         own.examples_ = None  # they are not all that it knows
     return own
@@ -61,14 +63,26 @@ def _examples(live: Live, learned: Learned) -> Examples:
     )
 
 
-def _card(live: Live, learned: Learned) -> dict[str, Any]:
-    names, about = live.names(), live.project.about
+def _measured(metrics: dict[str, Any], measured: Measured, labels: int) -> dict[str, Any]:
+    """Accuracies with that of the labels that were not suggested, if these are enough, as these are like the rest."""
+    estimate = measured.estimate
+    blocks = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    found = {**metrics, "accuracy_blocks": {**metrics.get("accuracy_blocks", {}), **blocks}}
+    if measured.labels < labels:  # single cells were held out of all labels
+        found.pop("accuracy_random", None)
+    return found
+
+
+def _card(live: Live, fitted: Fitted) -> dict[str, Any]:
+    names, about, learned, measured = live.names(), live.project.about, fitted.learned, fitted.measured
+    assert learned is not None
     counts = np.bincount(learned.targets, minlength=len(learned.classes)).tolist()
     return {
         "base": Path(about.model).stem,
         "rasters": [own.name for own in about.rasters],
         "labels": {names[number]: count for number, count in zip(learned.classes, counts, strict=True)},
-        "people": len({own.who for labels in live.said.values() for own in labels}),
+        "people": len({own.who for labels in list(live.said.values()) for own in labels}),
+        "measured": None if measured is None else {"labels": measured.labels, "suggested": measured.suggested},
         "prior": about.prior,
         "block": live.learner.block,
     }
@@ -94,6 +108,13 @@ def card(own: SceneClassifier, names: Sequence[str]) -> str:
                 f"Accuracy {what}: {100 * found['value']:.1f} % "
                 f"(95 % interval {100 * found['low']:.1f} to {100 * found['high']:.1f} %)."
             )
+    if measured := said.get("measured"):
+        if measured["suggested"]:
+            lines.append(
+                "Suggested cells are among those that were held out. These are hard: it is better than this says."
+            )
+        elif measured["labels"] < count:
+            lines.append(f"This is measured by the {measured['labels']} labelled cells that were not suggested.")
     lines.append(
         "It knows this land and these images. Elsewhere, at another time of the year or from another sensor, look at "
         "what it calls unknown, and check it against a sample."

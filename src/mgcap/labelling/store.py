@@ -11,19 +11,25 @@ import datetime
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgcap.errors import DataError
 from mgcap.labelling.empty import create_labels
-from mgcap.labelling.undoing import Steps
+from mgcap.labelling.undoing import Reverted, Steps, revert, undone_steps
 
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
 #: Kinds of changes that a person can undo.
-UNDOABLE = ("label", "suggested", "clear", "resolve", "load")
+UNDOABLE = ("label", "suggested", "clear", "resolve", "load", "load suggested")
+#: Those of cells that were suggested because they are hard.
+SUGGESTED = ("suggested", "load suggested")
+
+
+class NotWrittenError(DataError):
+    """Labels could not be written just now, as another process was at it, or the disk is full."""
 
 
 class Cell(NamedTuple):
@@ -51,6 +57,7 @@ class Change(NamedTuple):
     who: str
     number: int | None
     resolves: bool = False
+    hard: bool = False  #: whether the file that it comes from says that the cell was suggested because it is hard
 
 
 def decided(labels: Sequence[Label]) -> int | None:
@@ -134,17 +141,20 @@ class Store:
         return [(cell, number) for cell, number in cells if number is not None]
 
     def loaded(self) -> dict[tuple[Cell, str], int | None]:
-        """What files have said last, by cell and person."""
+        """What files have said last, by cell and person; loads that were undone do not count."""
         with self._lock:
+            undone = undone_steps(self._database)
             rows = self._database.execute(
-                "SELECT raster, row, col, who, after FROM history WHERE kind = 'load' ORDER BY id"
+                "SELECT raster, row, col, who, after, action FROM history WHERE kind LIKE 'load%' ORDER BY id"
             )
-            return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall()}
+            return {(Cell(*row[:3]), row[3]): row[4] for row in rows.fetchall() if row[5] not in undone}
 
     def suggested(self) -> set[Cell]:
         """Cells that were labelled because they are hard, which say less of the rest."""
         with self._lock:
-            rows = self._database.execute("SELECT DISTINCT raster, row, col FROM history WHERE kind = 'suggested'")
+            rows = self._database.execute(
+                "SELECT DISTINCT raster, row, col FROM history WHERE kind IN (?, ?)", SUGGESTED
+            )
             return {Cell(*row) for row in rows.fetchall()}
 
     @contextmanager
@@ -154,7 +164,7 @@ class Store:
             try:
                 self._database.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                raise DataError(f"the labels cannot be written: {error}") from error
+                raise NotWrittenError(f"the labels cannot be written: {error}") from error
             try:
                 yield self._database
                 self._database.execute("COMMIT")
@@ -162,8 +172,13 @@ class Store:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 if isinstance(error, sqlite3.Error):
-                    raise DataError(f"the labels cannot be written: {error}") from error
+                    raise NotWrittenError(f"the labels cannot be written: {error}") from error
                 raise
+
+    def is_new(self, name: str) -> bool:
+        """Whether what is sent under a name was not written yet; within the transaction that writes it."""
+        self._database.execute("CREATE TABLE IF NOT EXISTS sent (name TEXT PRIMARY KEY) WITHOUT ROWID")
+        return self._database.execute("INSERT OR IGNORE INTO sent VALUES (?)", (name,)).rowcount == 1
 
     def change(self, changes: Iterable[Change], by: str, kind: str, names: Mapping[int, str]) -> int:
         """Write changes as one step that can be undone as one; how many labels are not as before.
@@ -184,14 +199,14 @@ class Store:
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         action, count = None, 0
         find = "SELECT number, resolves FROM labels WHERE raster=? AND row=? AND col=? AND who=?"
-        for cell, who, number, resolves in changes:
+        for cell, who, number, resolves, hard in changes:
             before = self._database.execute(find, (*cell, who)).fetchone() or (None, 0)
             if before == (number, int(resolves)) and not (resolves and number is not None) and undoes is None:
                 continue
             done = self._database.execute(
                 "INSERT INTO history (at, who, actor, raster, row, col, before, after, kind, action, undoes) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (at, who, by, *cell, before[0], number, kind, action, undoes),
+                (at, who, by, *cell, before[0], number, kind + " suggested" * hard, action, undoes),
             )
             change = int(done.lastrowid or 0)
             if action is None:
@@ -258,21 +273,22 @@ class Store:
             )
             return Steps.of(rows, UNDOABLE)
 
-    def step(self, by: str, back: bool) -> list[tuple[Change, int]]:
-        """The changes that undo the last step of a person, or do it again; with the number of the step."""
+    def step(self, by: str, back: bool, final: Callable[[int | None], int | None]) -> Reverted | None:
+        """What undoes the last step of a person, or does it again; ``final`` says which class a class is by now."""
         steps = self.steps(by)
         chosen = steps.done if back else steps.undone
-        if not chosen:
-            return []
-        rows = self._database.execute(
-            "SELECT raster, row, col, who, before, after, kind FROM history WHERE action = ? ORDER BY id",
-            (chosen[-1],),
-        ).fetchall()
-        found = [
-            (Change(Cell(*row[:3]), row[3], row[4] if back else row[5], not back and row[6] == "resolve"), chosen[-1])
-            for row in rows
-        ]
-        return found[::-1] if back else found
+        return revert(self._database, chosen[-1], back, final) if chosen else None
+
+    def mark(self, by: str, kind: str, step: int) -> None:
+        """Write down that a step was undone or done again though no label could follow; within a transaction."""
+        at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        done = self._database.execute(
+            "INSERT INTO history (at, who, actor, raster, row, col, before, after, kind, undoes) "
+            "SELECT ?, h.who, ?, h.raster, h.row, h.col, l.number, l.number, ?, ? FROM history h LEFT JOIN labels l "
+            "ON l.raster = h.raster AND l.row = h.row AND l.col = h.col AND l.who = h.who WHERE h.id = ?",
+            (at, by, kind, step, step),
+        )
+        self._database.execute("UPDATE history SET action = id WHERE id = ?", (done.lastrowid,))
 
 
 def _header(srs: int) -> bytes:

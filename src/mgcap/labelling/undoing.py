@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import sqlite3
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass
@@ -38,3 +40,45 @@ class Steps:
                 self.done.append(number)
                 self.undone.clear()
         return self
+
+
+class Reverted(NamedTuple):
+    """What undoes a step, or does it again.
+
+    Attributes:
+        step: Its number.
+        rows: Raster, row, column, person, number of the class from then on, and whether that settles a conflict.
+        left: How many labels stay, as they are not what the step left: somebody has said something else since.
+    """
+
+    step: int
+    rows: list[tuple[str, int, int, str, int | None, bool]]
+    left: int
+
+
+def revert(database: sqlite3.Connection, step: int, back: bool, final: Callable[[int | None], int | None]) -> Reverted:
+    """What undoes a step, or does it again.
+
+    Args:
+        database: With history and labels.
+        step: Its number.
+        back: Whether it is undone.
+        final: The class that labels of a class have by now.
+    """
+    found = database.execute(
+        "SELECT h.raster, h.row, h.col, h.who, h.before, h.after, h.kind, l.number FROM history h LEFT JOIN labels l "
+        "ON l.raster = h.raster AND l.row = h.row AND l.col = h.col AND l.who = h.who WHERE h.action = ? ORDER BY h.id",
+        (step,),
+    ).fetchall()
+    rows = []
+    for raster, row, col, who, before, after, kind, now in found:
+        there, wanted = (after, before) if back else (before, after)
+        if now == final(there):
+            rows.append((raster, row, col, who, final(wanted), not back and kind == "resolve"))
+    return Reverted(step, rows[::-1] if back else rows, len(found) - len(rows))
+
+
+def undone_steps(database: sqlite3.Connection) -> set[int]:
+    """Numbers of the steps that are undone."""
+    rows = database.execute("SELECT undoes, kind FROM history WHERE undoes IS NOT NULL ORDER BY id")
+    return {step for step, kind in dict(rows.fetchall()).items() if kind == "undo"}

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mgcap.labelling.classes import COLOUR, LONGEST_NAME
 from mgcap.labelling.live import Live
+from mgcap.labelling.project import HasLabelsError
 from mgcap.serve.labellers import person_of
 
 Name = Annotated[str, Field(min_length=1, max_length=2 * LONGEST_NAME)]
@@ -36,7 +37,7 @@ class ChangedClass(_Body):
 
 
 class GoneClass(_Body):
-    """A class to remove: its labels go to another class, or away."""
+    """A class to remove: its labels go to another class, or away; it stays if it has some and neither is said."""
 
     number: Number
     into: Number | None = None
@@ -61,6 +62,9 @@ def add_classes(router: APIRouter, live: Live, user: str) -> None:
     @router.post("/classes/remove", summary="Remove a class, or merge it into another")
     def remove(request: Request, body: GoneClass) -> dict[str, Any]:
         person = person_of(request, user)
-        count = live.project.remove_class(body.number, person, body.into, body.with_labels)
+        try:
+            count, removed = live.project.remove_class(body.number, person, body.into, body.with_labels), True
+        except HasLabelsError as error:  # which is asked about
+            count, removed = error.labels, False
         live.refresh(classes=True)
-        return {"labels": count, "revision": live.revision}
+        return {"labels": count, "removed": removed, "revision": live.revision}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -113,13 +113,13 @@ class LabelFiles:
             own = save_model(self.live, self.folder / MODEL)
         files = [MODEL]
         project = self.live.project
-        for about, index in zip(project.about.rasters, project.indexes, strict=True):
+        for about, index, name in zip(project.about.rasters, project.indexes, map_names(project.names), strict=True):
             plan = index.plan
             done = map_raster(
                 own,
                 self.folder / MODEL,
                 project.folder / about.raster,
-                self.folder / f"{Path(about.name).stem}.map.gpkg",
+                self.folder / name,
                 index=project.folder / about.index,
                 progress=progress,
                 cells=plan.cells_in_tile,
@@ -127,11 +127,18 @@ class LabelFiles:
                 bands=plan.bands,
                 scale=f"{plan.black},{plan.white}",
                 min_valid=plan.min_valid,
-                allow_vrt=about.allow_vrt,
+                allow_vrt=project.allow_vrt,
                 exact=False,
             )
             files += [file.name for file in done.files]
         return {"files": files}
+
+
+def map_names(rasters: Sequence[str]) -> list[str]:
+    """Names of the maps of rasters: short ones, unless ``a.tif`` and ``a.jp2`` would have the same."""
+    stems = [Path(name).stem for name in rasters]
+    unique = len({stem.casefold() for stem in stems}) == len(stems)
+    return [f"{stem if unique else name}.map.gpkg" for stem, name in zip(stems, rasters, strict=True)]
 
 
 def add_files(router: APIRouter, files: LabelFiles, user: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -28,16 +29,19 @@ def state_of(live: Live, person: str, pyramids: Sequence[Pyramid], job: dict[str
     revision, fitted = live.revision, live.fitted
     steps = live.project.store.steps(person)
     counts, shares = Counter(live.agreed.values()), live.shares()
+    every = Counter(own.number for labels in list(live.said.values()) for own in labels)
     return {
         "revision": revision,
         "labels_revision": live.wanted,
         "fitted_revision": fitted.revision,
         "refitting": live.refitting,
         "project": live.project.folder.resolve().name.removesuffix(".labels"),
+        "id": hashlib.sha256(str(live.project.folder.resolve()).encode()).hexdigest()[:16],
         "person": person,
         "rasters": [_raster(live, number, pyramid) for number, pyramid in enumerate(pyramids)],
         "classes": [
             {"number": own.number, "name": own.name, "colour": own.colour, "labels": counts.get(own.number, 0),
+             "all": every.get(own.number, 0),  # with those that contradict each other
              "share": round(shares[own.number], 4) if own.number in shares else None}
             for own in live.project.classes
         ],

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mgcap.errors import DataError
 from mgcap.labelling.live import Live
 from mgcap.labelling.mistakes import mistakes
+from mgcap.labelling.project import Stepped
 from mgcap.labelling.similar import similar
 from mgcap.labelling.store import Cell
 from mgcap.labelling.suggestions import suggest
@@ -19,13 +20,20 @@ from mgcap.serve.labellers import person_of
 
 #: Cells that may be labelled at once, and proposed at once.
 MOST_CELLS, MOST_PROPOSED = 20_000, 100
+#: Of so many cells that teach most one is drawn at random, by which the map can be measured.
+MEASURED = 5
+#: A cell in an address: raster, row and column.
+Listed = Annotated[str, Field(pattern=r"^[0-9]{1,9},[0-9]{1,9},[0-9]{1,9}$")]
 Place = Annotated[int, Field(ge=0, le=1 << 31)]
 Count = Annotated[int, Query(ge=1, le=MOST_PROPOSED)]
 At = Annotated[int, Query(ge=0, le=1 << 31)]
 
 
 class Labels(BaseModel):
-    """Cells, as raster, row and column, with their class; none clears them."""
+    """Cells, as raster, row and column, with their class; none clears them.
+
+    Who sends it again, as no answer came, gives the same name with ``once``: it is written one time.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -33,6 +41,7 @@ class Labels(BaseModel):
     number: Annotated[int, Field(ge=1)] | None = None
     resolve: bool = False
     suggested: bool = False
+    once: Annotated[str, Field(min_length=8, max_length=100)] | None = None
 
 
 def add_work(router: APIRouter, live: Live, user: str) -> None:
@@ -52,7 +61,8 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
         known = [own for own in cells if live.number(own) is not None] if body.number is not None else cells
         if cells and not known:
             raise DataError("there is no data in this cell, so it cannot be labelled")
-        changed = live.project.label(known, body.number, person_of(request, user), body.resolve, body.suggested)
+        person = person_of(request, user)
+        changed = live.project.label(known, body.number, person, body.resolve, body.suggested, body.once)
         live.refresh()
         return {"changed": changed, "revision": live.revision}
 
@@ -65,24 +75,35 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
         return _stepped(live, live.project.redo(person_of(request, user)))
 
 
-def _stepped(live: Live, cells: list[Cell]) -> dict[str, Any]:
+def _stepped(live: Live, cells: Stepped) -> dict[str, Any]:
     live.refresh()
-    return {"cells": [_place(live, own) for own in cells[:MOST_CELLS]], "revision": live.revision}
+    listed = [_place(live, own) for own in cells[:MOST_CELLS]]
+    return {"cells": listed, "left": cells.left, "revision": live.revision}
 
 
 def _add_proposals(router: APIRouter, live: Live) -> None:
     @router.get("/suggest", summary="Where to look next, and why")
-    def suggestions(mode: Literal["teach", "rare", "unknown", "random"] = "teach", count: Count = 10) -> dict[str, Any]:
+    def suggestions(
+        mode: Literal["teach", "rare", "unknown", "random"] = "teach",
+        count: Count = 10,
+        measure: Annotated[int | None, Query(ge=0, le=MOST_PROPOSED)] = None,
+        keep: Annotated[list[Listed], Query(max_length=MOST_PROPOSED)] = [],  # noqa: B006 (it is not changed)
+    ) -> dict[str, Any]:
         fitted = live.wait_fitted()
         taken = {n: 0 for own in list(live.conflicts) if (n := live.number(own)) is not None} | fitted.labels
-        seed = len(fitted.labels)
+        kept = [_cell(live, [int(part) for part in own.split(",")]) for own in keep]
+        taken |= {n: 0 for own in kept if (n := live.number(own)) is not None}
         if mode == "random":
             return {"revision": fitted.revision, "cells": _at_random(live, taken, count)}
-        found = suggest(live.pool, fitted.learned, taken, mode, count, live.names(), seed)
-        return {
-            "revision": fitted.revision,
-            "cells": [{"cell": _of(live, own.cell), "reason": own.reason, "score": float(own.score)} for own in found],
-        }
+        spared = (count // MEASURED if mode == "teach" else 0) if measure is None else min(measure, count)
+        drawn = _at_random(live, taken, spared, "a random place, to measure by")
+        taken |= {n: 0 for own in drawn if (n := live.number(_cell(live, own["cell"]))) is not None}
+        found = suggest(live.pool, fitted.learned, taken, mode, count - spared, live.names(), len(fitted.labels))
+        hard = [
+            {"cell": _of(live, own.cell), "reason": own.reason, "score": float(own.score), "random": False}
+            for own in found
+        ]
+        return {"revision": fitted.revision, "cells": _between(hard, drawn)}
 
     @router.get("/similar", summary="Cells that show the same as one, however they are turned")
     def alike(raster: At, row: At, col: At, count: Count = 10) -> dict[str, Any]:
@@ -111,7 +132,17 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
         return {"cells": [{"cell": _place(live, cell), "labels": _said(labels)} for cell, labels in listed]}
 
 
-def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str, Any]]:
+def _between(hard: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drawn cells spread over the others, so that who labels the first few labels some of these too."""
+    found, step = list(hard), max(1, -(-len(hard) // max(1, len(drawn))))
+    for number, own in enumerate(drawn):
+        found.insert((number + 1) * step + number, own)
+    return found
+
+
+def _at_random(
+    live: Live, taken: Collection[int], count: int, reason: str = "drawn at random, to measure the map"
+) -> list[dict[str, Any]]:
     """Cells that say how right the map is, whose tiles overlap neither each other nor labelled ones if possible."""
     near = {other for own in taken for other in live.pool.near(own)}
     order = np.random.default_rng((len(taken), 5)).permutation(len(live.pool)).tolist()
@@ -121,8 +152,9 @@ def _at_random(live: Live, taken: Collection[int], count: int) -> list[dict[str,
             found.append(own)
             near.update(live.pool.near(own))
     # where labels are everywhere
-    found += [own for own in order if own not in taken and own not in found][: count - len(found)]
-    return [{"cell": _of(live, own), "reason": "drawn at random, to measure the map", "score": 1.0} for own in found]
+    if len(found) < count:
+        found += [own for own in order if own not in taken and own not in found][: count - len(found)]
+    return [{"cell": _of(live, own), "reason": reason, "score": 1.0, "random": True} for own in found]
 
 
 def _cell(live: Live, place: list[int]) -> Cell:

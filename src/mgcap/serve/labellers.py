@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from fastapi import Request
 
 from mgcap.errors import DataError
 from mgcap.labelling.classes import clean_name
+from mgcap.persistence.files import write_json
 
-_FILE = "people.json"
+_FILE, _PORT = "people.json", "port.json"
 
 
 def person_of(request: Request, user: str) -> str:
@@ -36,6 +38,29 @@ def tokens_for(folder: Path, names: Sequence[str]) -> dict[str, str]:
         known.setdefault(name, secrets.token_urlsafe(24))
     _write(path, known)
     return {known[name]: name for name in wanted}
+
+
+def port_for(folder: Path, host: str = "127.0.0.1") -> int:
+    """The port that a project was served at last, if it is free, else 0 for any: a page that is open finds it again."""
+    try:
+        port = json.loads((folder / _PORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):  # it is a convenience only
+        return 0
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        return 0
+    with socket.socket() as tried:
+        if os.name == "posix":  # connections of the last time may linger
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return 0
+    return port
+
+
+def keep_port(folder: Path, port: int) -> None:
+    """Remember at which port a project is served."""
+    write_json(folder / _PORT, port)
 
 
 def _read(path: Path) -> dict[str, str]:

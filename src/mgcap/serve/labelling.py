@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from mgcap._version import __version__
 from mgcap.errors import DataError
 from mgcap.labelling.live import Live
+from mgcap.labelling.store import NotWrittenError
 from mgcap.serve.app import PAGE, add_errors
 from mgcap.serve.guard import Guard
 from mgcap.serve.label_classes import add_classes
@@ -24,7 +25,7 @@ from mgcap.serve.label_work import add_work
 from mgcap.serve.labellers import person_of
 from mgcap.serve.overlays import overlay
 from mgcap.serve.pyramid import Pyramid
-from mgcap.serve.refusals import RESPONSES, Refusal
+from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
 from mgcap.serve.settings import Settings
 from mgcap.serve.uploads import UploadRoute
 
@@ -44,7 +45,7 @@ class LabelService:
         self.live, self.user = live, user
         project = live.project
         self.pyramids = [
-            Pyramid(project.folder / own.raster, index.plan.look, own.allow_vrt)
+            Pyramid(project.folder / own.raster, index.plan.look, project.allow_vrt)
             for own, index in zip(project.about.rasters, project.indexes, strict=True)
         ]
         self.files = LabelFiles(live)
@@ -89,11 +90,16 @@ def create_label_app(live: Live, user: str, settings: Settings | None = None) ->
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        responses={status: RESPONSES[status] for status in (400, 401, 403, 404, 421, 422, 500)},
+        responses={status: RESPONSES[status] for status in (400, 401, 403, 404, 421, 422, 500, 503)},
     )
     app.state.service = service
     app.router.route_class = UploadRoute
     add_errors(app, live.project.folder)
+
+    @app.exception_handler(NotWrittenError)
+    async def busy(request: Request, error: NotWrittenError) -> Response:
+        return refusal_response(Refusal(503, str(error)))  # it is right to send it again
+
     _add_page(app)
     router = APIRouter(prefix="/api/label", route_class=UploadRoute)
     _add_state(router, service)

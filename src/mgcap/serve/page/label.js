@@ -6,6 +6,7 @@ import { Files } from "./label_files.js";
 import { Lists } from "./label_lists.js";
 import { RasterMap } from "./label_map.js";
 import { Tools } from "./label_tools.js";
+import { Unsent } from "./label_unsent.js";
 
 const classes = new ClassList(() => lists.draw());
 const view = new RasterMap($("map"), (number) => classes.colour(number));
@@ -13,7 +14,14 @@ const page = { classes, selected: () => selected, go, show_marks, show_all };
 const lists = new Lists(page);
 const tools = new Tools(view, (cells) => label(cells.map(full)), (cell) => select(full(cell)));
 const files = new Files();
-let state = null, all = [], selected = null, sending = Promise.resolve(), waiting = 0, drawn = {};
+let state = null, all = [], selected = null, drawn = {};
+const unsent = new Unsent({
+  saved({ number }, { changed }) { show_pending(); say(`${changed === 1 ? "1 label" : `${changed} labels`} saved: ${number ? classes.name(number) : "cleared"}`); },
+  refused(body, error) { show_labels(); say(error.message, true); drawn.labels = null; },
+  waits(error) { show_pending(); say(waiting_words(error), true); },
+  drained() { show_pending(); if (state) load_labels().catch((error) => say(error.message, true)); },
+});
+const waiting_words = (error) => unsent.size ? `${unsent.size} not saved yet, sent again soon: ${error.message}` : error.message;
 const full = ([row, col]) => [state.rasters.indexOf(view.raster), row, col];
 
 // labels
@@ -24,16 +32,8 @@ function label(cells, number = classes.chosen) {
   const resolve = number > 0 && cells.every((cell) => value_of(cell) === 0);  // who labels a conflict settles it
   const suggested = lists.is_hard(cells);
   set_labels(cells, number || null);
-  waiting += 1;
-  sending = sending.then(async () => {
-    try {
-      const { changed } = await post("label", { cells, number: number || null, resolve, suggested });
-      const what = number ? classes.name(number) : "cleared";
-      say(`${changed === 1 ? "1 label" : `${changed} labels`} saved: ${what}`);
-    } catch (error) { say(error.message, true); drawn.labels = null; }
-    waiting -= 1;
-    if (!waiting) load_labels();
-  });
+  unsent.add({ cells, number: number || null, resolve, suggested });
+  show_pending();
   if (lists.alike.length && cells.length > 1) lists.end_similar();
   if (!lists.labelled(cells) && selected && cells.some((cell) => String(cell) === String(selected))) select(null);
 }
@@ -51,22 +51,38 @@ const value_of = ([raster, row, col]) => state.rasters[raster] === view.raster ?
 function show_labels() {
   const raster = state.rasters.indexOf(view.raster);
   view.labels = new Map(all.filter((own) => own[0] === raster).map((own) => [view.key(own[1], own[2]), own[3]]));
+  for (const { body } of unsent.queue) set_labels(body.cells, body.number);
+  show_pending();
+}
+
+// Cells of which it is not known whether they are saved are drawn otherwise.
+function show_pending() {
+  $("map").dataset.unsent = unsent.size;
+  if (!state || !view.raster) return;
+  const here = unsent.queue.flatMap(({ body }) => body.cells).filter(([raster]) => state.rasters[raster] === view.raster);
+  view.pending = new Set(here.map(([, row, col]) => view.key(row, col)));
   view.outlines.repaint();
 }
 
 async function load_labels() {
-  const wanted = state.labels_revision;
+  const wanted = state.labels_revision, saved = unsent.saved;
   const found = await get("labels");
-  if (waiting) return;  // newer ones are under way
+  if (unsent.saved !== saved) return;  // there are newer ones, which are asked for when all are saved
   all = found.labels; drawn.labels = Math.max(wanted, found.labels_revision);
   show_labels();
 }
 
 async function step(which) {
+  if (!unsent.lost) await unsent.send();
+  if (unsent.size) {
+    if (which === "undo" && unsent.drop()) { show_labels(); say("undone: it was not sent yet"); }
+    else say(`${which} is possible when the service answers again`, true);
+    return;
+  }
   try {
-    await sending;
-    const { cells } = await post(which);
-    say(cells.length ? `${which === "undo" ? "undone" : "done again"}: ${cells.length === 1 ? "1 cell" : `${cells.length} cells`}` : `nothing to ${which}`);
+    const { cells, left } = await post(which);
+    if (left) say(`${which === "undo" ? "undone" : "done again"}: ${cells.length}; ${left} ${left === 1 ? "label stays" : "labels stay"}, as somebody has said something else since`);
+    else say(cells.length ? `${which === "undo" ? "undone" : "done again"}: ${cells.length === 1 ? "1 cell" : `${cells.length} cells`}` : `nothing to ${which}`);
     await load_labels();
   } catch (error) { say(error.message, true); }
 }
@@ -148,9 +164,12 @@ function apply(found) {
   }
   const colours = JSON.stringify(found.classes.map((own) => [own.number, own.colour]));
   classes.update(found.classes);
-  if (first) open_raster(0);
+  const left = unsent.open(found.id, found.person);
+  if (first) open_raster(0); else if (left) show_labels();
+  if (unsent.size) unsent.send();
   if (drawn.colours !== colours) { drawn.colours = colours; view.outlines.repaint(); drawn.overlay = null; }
-  if (drawn.labels !== found.labels_revision && !waiting) load_labels().catch((error) => say(error.message, true));
+  if (drawn.labels !== found.labels_revision) load_labels().catch((error) => say(error.message, true));
+  if (before && before.fitted_revision !== found.fitted_revision) lists.rerank();
   if (drawn.overlay !== found.fitted_revision) { show_layer(); if (selected) show_cell(); }
   if ((before ? before.conflicts : 0) || found.conflicts) lists.load_conflicts(found.conflicts).catch(() => {});
   $("accuracy").replaceChildren(...accuracy(found));
@@ -168,7 +187,7 @@ async function watch() {
     } catch (error) {
       if (error.status === 401 || error.status === 429) { $("token-section").hidden = false; say(error.message, true); return; }
       drawn.lost = true;
-      say(error.message, true);
+      say(waiting_words(error), true);
       await new Promise((done) => setTimeout(done, 1500));
     }
   }

@@ -2,7 +2,7 @@
 export const $ = (id) => document.getElementById(id);
 
 export function say(text, bad = false) {
-  $("status").textContent = text;
+  $("status").textContent = $("status").title = text;  // what does not fit is cut, so that nothing moves under the pointer
   $("status").classList.toggle("bad", bad);
 }
 

@@ -15,6 +15,10 @@ export function accuracy(state) {
       random ? element("path", { d: `M${x(random.value)} 4 v16`, stroke: "currentColor", "stroke-width": 1.5, "stroke-dasharray": "2 2" }) : null,
       element("text", { x: 4, y: 29, text: "0" }), element("text", { x: 296, y: 29, "text-anchor": "end", text: "100 %" })),
   ];
+  if (state.measured.suggested) {
+    parts.push(element("p", { class: "hint", text: "Whole blocks of land are held out. Suggested cells are among them, which are hard: the map is better than this, and than the curve says." }));
+    return parts;
+  }
   if (state.measured.labels < state.fitted_labels) {
     parts.push(element("p", { class: "hint", text: `Measured by ${state.measured.labels} labels that were not suggested, each held out with its block of land: suggested cells are the hard ones.` }));
     return parts;

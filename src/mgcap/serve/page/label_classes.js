@@ -50,6 +50,21 @@ export class ClassList {
     if (focused && $(focused)) $(focused).focus();
   }
 
+  // Nothing goes that is not asked about, and the service counts: others may have labelled meanwhile, or contradict.
+  async remove(own, into, done) {
+    const count = own.all === 1 ? "1 label" : `${own.all} labels`, never = "This cannot be undone; the history keeps who said what.";
+    if (into !== null) {
+      if (confirm(`Merge '${own.name}' with ${count} into '${this.name(into)}'? ${never}`)) await this.ask("classes/remove", { number: own.number, into }, done);
+      return;
+    }
+    if (!own.all && !confirm(`Remove '${own.name}'? This cannot be undone.`)) return;
+    await this.ask("classes/remove", { number: own.number, with_labels: false }, ({ removed, labels }) => {
+      if (removed) { done(); return; }
+      const question = `Remove '${own.name}' with ${labels === 1 ? "its label" : `all of its ${labels} labels`}? ${never}`;
+      if (confirm(question)) this.ask("classes/remove", { number: own.number, with_labels: true }, done);
+    });
+  }
+
   end() { this.edited = this.kept = null; this.draw(); }
 
   editor(own) {
@@ -58,15 +73,15 @@ export class ClassList {
     const into = element("select", { "aria-label": "Merge into" }, element("option", { value: "", text: "merge into…" }),
       ...this.classes.filter((each) => each.number !== own.number).map((each) => element("option", { value: each.number, text: each.name })));
     const done = () => this.end();
-    into.addEventListener("change", () => { if (into.value) this.ask("classes/remove", { number: own.number, into: Number(into.value) }, done); });
-    const remove = () => {
-      const text = `Remove '${own.name}' with ${own.labels} ${own.labels === 1 ? "label" : "labels"}? The history keeps them.`;
-      if (!own.labels || confirm(text)) this.ask("classes/remove", { number: own.number, with_labels: true }, done);
+    const merge_into = () => {
+      if (!into.value) { say("choose the class that takes the labels", true); into.focus(); return; }
+      this.remove(own, Number(into.value), done);
     };
     return element("form", { class: "editor", onsubmit: (event) => {
       event.preventDefault();
       this.ask("classes/change", { number: own.number, name: name.value, colour: colour.value }, done);
     } }, colour, name, element("button", { type: "submit", text: "Save" }),
-    element("div", { class: "row" }, into, element("button", { type: "button", text: "Remove", onclick: remove }), element("button", { type: "button", text: "Cancel", onclick: done })));
+    element("div", { class: "row" }, into, element("button", { type: "button", text: "Merge", onclick: merge_into })),
+    element("div", { class: "row" }, element("button", { type: "button", text: "Remove", onclick: () => this.remove(own, null, done) }), element("button", { type: "button", text: "Cancel", onclick: done })));
   }
 }

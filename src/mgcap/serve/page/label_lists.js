@@ -25,10 +25,33 @@ export class Lists {
     this.draw();
   }
 
-  // Whether cells were suggested because they are hard: they teach, but say little of how right the map is.
+  // After a refit the rest of the list is what teaches most by now; what is labelled, selected or drawn at random stays.
+  async rerank() {
+    const list = this.proposed, open = () => list.filter((own, number) => !own.done && !own.random && number !== this.at);
+    if (this.ranking) { this.stale = true; return; }
+    if (this.mode !== "teach" || !open().length) return;
+    this.ranking = true; this.stale = false;
+    try {
+      const kept = list.filter((own) => !own.done && !open().includes(own)).map((own) => ["keep", own.cell.join(",")]);
+      const { cells } = await get("suggest", [["mode", "teach"], ["count", open().length], ["measure", 0], ...kept]);
+      if (list !== this.proposed) return;
+      const rest = open(), stays = new Set(list.filter((own) => !rest.includes(own)).map((own) => String(own.cell)));
+      const found = cells.filter((own) => !stays.has(String(own.cell)));
+      rest.forEach((own, number) => { if (number < found.length) Object.assign(own, found[number]); });
+      const many = list.length;
+      const seen = new Set();  // where fewer are left than there were
+      this.proposed = list.filter((own) => !seen.has(String(own.cell)) && seen.add(String(own.cell)));
+      if (this.proposed.length < many && this.at >= 0) this.at = this.proposed.indexOf(list[this.at]);
+      this.draw();
+    } catch (error) { say(error.message, true); } finally { this.ranking = false; }
+    if (this.stale) await this.rerank();
+  }
+
+  // Whether cells were suggested because they are hard, or like one that was looked at: they teach, but say little of how
+  // right the map is elsewhere.
   is_hard(cells) {
     const keys = new Set(cells.map(String));
-    return this.mode !== "random" && this.proposed.some((own) => keys.has(String(own.cell)));
+    return this.alike.some((own) => keys.has(String(own.cell))) || this.proposed.some((own) => !own.random && keys.has(String(own.cell)));
   }
 
   go(number) {
@@ -52,7 +75,7 @@ export class Lists {
       const any = next >= 0 ? next : this.proposed.findIndex((own) => !own.done);
       if (any >= 0) { this.go(any); return true; }
       this.at = -1;
-      say("all ten are labelled; N suggests ten more");
+      say("all of them are labelled; N suggests ten more");
     }
     this.draw();
     return false;

@@ -41,6 +41,7 @@ export class RasterMap {
     this.colour_of = colour_of;
     this.labels = new Map();  // of this raster: row * columns + column -> number, 0 for a conflict
     this.marks = new Map();  // cells that are proposed, or alike: key -> text
+    this.pending = new Set();  // cells of which it is not known whether they are saved
     this.overlay = null;
     this.map = L.map(container, { crs: L.CRS.Simple, attributionControl: false, keyboard: false, boxZoom: false,
       doubleClickZoom: false, zoomControl: false, wheelPxPerZoomLevel: 90, zoomAnimationThreshold: 8, fadeAnimation: false });
@@ -58,7 +59,7 @@ export class RasterMap {
     this.image = new Image_({ ...options, maxNativeZoom: raster.finest, raster, zIndex: 1 });
     this.painted = new Painted((context, coords) => this.paint_overlay(context, coords), { ...options, zIndex: 2, opacity: this.opacity });
     this.outlines = new Painted((context, coords) => this.paint_marks(context, coords), { ...options, zIndex: 3 });
-    this.overlay = null; this.labels.clear(); this.marks.clear(); this.selected = null;
+    this.overlay = null; this.labels.clear(); this.marks.clear(); this.pending.clear(); this.selected = null;
     this.map.fitBounds(this.bounds, { animate: false });
     for (const layer of [this.image, this.painted, this.outlines]) layer.addTo(this.map);
     this.chosen = L.rectangle(this.bounds, { interactive: false, fill: false, color: "#fff", weight: 3 });
@@ -114,7 +115,11 @@ export class RasterMap {
       (Math.min(lower, (row + 1) * height) - row * height) / step];
     for (const [key, number] of this.labels) {
       const at = this.place(key);
-      if (inside(at)) this.outline(context, place(at), number);
+      if (inside(at)) this.outline(context, place(at), number, this.pending.has(key));
+    }
+    for (const key of this.pending) {  // that are to be cleared
+      const at = this.place(key);
+      if (!this.labels.has(key) && inside(at)) this.outline(context, place(at), null, true);
     }
     for (const [key, text] of this.marks) {
       const at = this.place(key);
@@ -122,19 +127,23 @@ export class RasterMap {
     }
   }
 
-  outline(context, [x, y, wide, high], number) {
+  outline(context, [x, y, wide, high], number, pending = false) {
     const line = Math.max(1.5, Math.min(3, wide / 8));
     if (wide < 6) {
       context.fillStyle = number ? this.colour_of(number) : "#000";
+      context.globalAlpha = pending ? 0.5 : 1;
       context.fillRect(x, y, Math.max(2, wide), Math.max(2, high));
+      context.globalAlpha = 1;
       return;
     }
-    if (!number) this.hatch(context, x, y, wide, high);
+    if (number === 0) this.hatch(context, x, y, wide, high);
     const inset = line / 2 + 1;
+    if (pending) context.setLineDash([3, 3]);
     context.lineWidth = line + 2; context.strokeStyle = "rgb(0 0 0 / 55%)";
     context.strokeRect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset);
     context.lineWidth = line; context.strokeStyle = number ? this.colour_of(number) : "#fff";
     context.strokeRect(x + inset, y + inset, wide - 2 * inset, high - 2 * inset);
+    context.setLineDash([]);
   }
 
   hatch(context, x, y, wide, high) {
