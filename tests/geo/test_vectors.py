@@ -12,7 +12,7 @@ import rasterio
 import shapely
 
 from mgcap.errors import DataError
-from mgcap.geo.vectors import read_vectors
+from mgcap.geo.vectors import read_vectors, text_of
 
 UTM = rasterio.crs.CRS.from_epsg(25832)
 PLACES = [(500_005.0, 5_599_995.0), (500_105.5, 5_599_901.25)]
@@ -44,6 +44,20 @@ def test_every_format_and_system_gives_the_same_places(table: Any, tmp_path: Pat
     assert np.allclose(
         shapely.get_coordinates(found.into(UTM).geometries), PLACES, atol=2e-2 if suffix == ".csv" else 1e-3
     )
+
+
+def test_columns_of_pandas_with_missing_values(table: Any, tmp_path: Path) -> None:
+    import pandas
+
+    own = table.assign(
+        kind=pandas.array(["forest", None], "string"), code=pandas.array([3, None], "Int64"), share=[1.0, 0.5]
+    )
+    own.to_parquet(tmp_path / "truth.parquet")
+    found = read_vectors(tmp_path / "truth.parquet", ["kind"], ["code", "share"])
+    assert found.columns == {"kind": ["forest", None], "code": ["3", None], "share": ["1", "0.5"]}
+    nothing = (None, float("nan"), pandas.NA, pandas.NaT, "  ")
+    assert [text_of(value) for value in nothing] == [None] * 5
+    assert [text_of(value) for value in (1.0, np.float32(2), 1.5, True, " a ")] == ["1", "2", "1.5", "True", "a"]
 
 
 def test_plain_coordinates_are_those_of_the_map(tmp_path: Path) -> None:

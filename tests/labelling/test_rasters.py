@@ -153,6 +153,17 @@ def test_few_labels_give_no_or_wide_figures(raster, model_file, tmp_path):
         _fit(raster, few[:1], model_file, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "names"), [("string", ["a", None, "b"]), ("Int64", [1, None, 2]), ("float64", [1.0, None, 2.0])]
+)
+def test_tables_have_columns_of_any_kind(raster, model_file, tmp_path, dtype, names):
+    labels = _labels()
+    labels["class"] = type(labels["class"])(names, dtype=dtype)
+    drawn = draw_examples(raster, labels, base=model_file, folder=tmp_path, cells=2)
+    assert drawn.classes == (("a", "b") if dtype == "string" else ("1", "2"))
+    assert drawn.labelled[0].left_out == {"features without a class": 1}
+
+
 def test_labels_that_teach_nothing_get_one_sentence(raster, model_file, tmp_path):
     away = _labels().set_crs("EPSG:25833", allow_override=True)
     with pytest.raises(DataError, match=r"labels no cell of scene\.tif: .* outside of the raster"):

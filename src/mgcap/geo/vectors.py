@@ -128,9 +128,13 @@ def _check_fields(path: Path, fields: Sequence[str], known: Sequence[str]) -> No
             raise DataError(f"{path} has no field '{name}'{did_you_mean(name, known)}; it has {listed}")
 
 
-def _text(value: Any) -> str | None:
-    """A value as text: whole numbers without a fraction, None for nothing."""
-    if value is None or value != value:  # NaN
+def text_of(value: Any) -> str | None:
+    """A value of a field as text: whole numbers without a fraction, None for nothing."""
+    try:
+        nothing = value is None or bool(value != value)  # NaN, and no date
+    except TypeError:  # what pandas has for nothing is neither equal nor different
+        nothing = True
+    if nothing:
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
@@ -163,7 +167,7 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
         raise DataError(f"{path} has several layers with these fields: {', '.join(fitting)}; give a file with one")
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known[fitting[0]]]
     meta, _, geometries, values = pyogrio.raw.read(whole, layer=fitting[0], columns=wanted, force_2d=True)
-    columns = {name: [_text(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}
+    columns = {name: [text_of(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}
     crs = pyproj.CRS.from_user_input(meta["crs"]) if meta["crs"] else None
     if crs is not None and crs.name.startswith("Undefined"):  # what a GeoPackage says of none
         crs = None
@@ -196,7 +200,7 @@ def _geojson(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
         _check_fields(path, fields, known)
     geometries = np.array([shape(own) if own else None for own in shapes], object)
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known]
-    columns = {name: [_text(own.get(name)) for own in properties] for name in wanted}
+    columns = {name: [text_of(own.get(name)) for own in properties] for name in wanted}
     said = ((content.get("crs") or {}).get("properties") or {}).get("name")  # of older files
     crs = pyproj.CRS.from_user_input(said or "OGC:CRS84")
     return Vectors(path.name, shapely.force_2d(geometries), columns, crs, plain=said is None)
@@ -215,7 +219,7 @@ def _parquet(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     _check_fields(path, fields, [name for name in schema.names if name != geometry])
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in schema.names]
     table = geopandas.read_parquet(path, columns=[*wanted, geometry])
-    columns = {name: [_text(v) for v in table[name].astype(object)] for name in wanted}
+    columns = {name: [text_of(v) for v in table[name].astype(object)] for name in wanted}
     return Vectors(path.name, shapely.force_2d(table.geometry.to_numpy()), columns, table.crs)
 
 
@@ -241,7 +245,7 @@ def _csv(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
             place = [_coordinate(path, number, lower[axis], row[lower[axis]]) for axis in pairs[0]]
             geometries.append(None if None in place else shapely.Point(*place))
             for name in wanted:
-                columns[name].append(_text(row[name]))
+                columns[name].append(text_of(row[name]))
     crs = pyproj.CRS.from_user_input("OGC:CRS84") if pairs[0] in _DEGREES else None
     return Vectors(path.name, np.array(geometries, object), columns, crs, plain=crs is None)
 

@@ -19,7 +19,7 @@ from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, 
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
 from mgcap.geo.sources import crs_of, cut_tile
-from mgcap.geo.vectors import Vectors, read_vectors
+from mgcap.geo.vectors import Vectors, read_vectors, text_of
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.examples import Examples, joined
 from mgcap.labelling.kinds import imagery_for, seeing
@@ -144,7 +144,7 @@ def _vectors(labels: Any, field: str) -> Vectors:
         raise DataError(f"the table of labels has no column '{field}'; it has {', '.join(map(str, labels.columns))}")
     import shapely
 
-    names = [None if value is None or value != value else str(value).strip() or None for value in labels[field]]
+    names = [text_of(value) for value in labels[field]]
     return Vectors("the table of labels", shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
 
 
