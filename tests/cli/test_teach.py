@@ -57,6 +57,8 @@ def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path)
     grown = run("train", raster, *given, "--rename", "Wüste=Sand", "--out", larger)
     assert "new: Feld, Sand" in grown.stderr and "gone: Wüste" in grown.stderr
     assert "accuracy on the new labels: 0.0 %" in grown.stderr
+    table = [line.split() for line in grown.stdout.splitlines()]
+    assert ["Feld", "0"] in [line[:2] for line in table] and "labels before" in grown.stdout
     assert SceneClassifier.load(larger).classes_.tolist() == ["Feld", "Sand", "Wald"]
     less = run("train", "--extend", larger, "--remove", "Feld", "--out", tmp_path / "less.mgcap", "--engine", "torch")
     assert "gone: Feld" in less.stderr

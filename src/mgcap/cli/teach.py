@@ -147,7 +147,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     else:
         assert drawn is not None
         side = block_side(drawn.indexes, options.block)
-        card = card_of(drawn, [str(path) for path in rasters], options.labels, side)
+        card = card_of(drawn, side)
         taught = teach(
             base, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card,
             keep=options.keep_descriptors, look=drawn.look,
@@ -164,10 +164,8 @@ def _pair(flag: str, text: str) -> tuple[str, str]:
 
 
 def _unit(drawn: Drawn | None, taught: Taught) -> str:
-    from mgcap.geo.earth import on_earth
-    from mgcap.geo.sources import crs_of
-
-    return "" if drawn is None else "m" if on_earth(crs_of(drawn.indexes[0])) else "pixels"
+    card = taught.classifier.provenance_["taught"]
+    return str(card.get("unit", "")) if drawn is None else drawn.unit
 
 
 def _save(taught: Taught, out: Path) -> None:
@@ -208,10 +206,17 @@ def show_taught(taught: Taught, unit: str) -> None:
 
 
 def show_growth(grown: Grown) -> None:
-    """Say what became of a model that was taught more."""
+    """Say what became of a model that was taught more; shares are of labels whose blocks were held out."""
     for what, names in (("new", grown.added), ("gone", grown.gone)):
         if names:
             bars.say(f"{what}: {', '.join(names)}")
+    for why, count in grown.left_out.items():
+        bars.say(f"left out: {count} {why}")
+    rows = []
+    for name, own in grown.changes.items():
+        shares = ["not known" if share is None else _interval(share) for share in (own.before, own.now)]
+        rows.append((name, str(own.labels_before), str(own.labels_now), *shares))
+    show_table(("class", "labels before", "labels now", "right before", "right now"), rows)
     if grown.before is not None and grown.after is not None:
         bars.say(
             f"accuracy on the new labels: {_interval(grown.before)} before, {_interval(grown.after)} now, while their "

@@ -30,6 +30,8 @@ from mgcap.typing import Array
 MOST_CLASSES = 1000
 #: Spaces, also those that do not break a line.
 _SPACES = re.compile("[ \N{NO-BREAK SPACE}]+")
+#: Why cells have no label that have too many.
+SEVERAL = "cells with labels of several classes"
 #: What joins the parts of a geometry, by the types of shapely.
 _JOINS = ((0, join_points), (1, join_lines), (3, join_polygons))
 
@@ -149,7 +151,7 @@ def _settled(cells: CellMap, found: Sequence[Joined], names: tuple[str, ...], le
     pairs = np.unique(np.stack((places[:, 0] * columns + places[:, 1], targets), -1).astype(np.int64), axis=0)
     numbers, first, times = np.unique(pairs[:, 0], return_index=True, return_counts=True)
     one = times == 1
-    left["cells with labels of several classes"] = int((~one).sum())
+    left[SEVERAL] = int((~one).sum())
     rows, across = np.divmod(numbers[one], columns)
     reasons = {why: count for why, count in left.items() if count}
     return Labelled(np.stack((rows, across), -1), pairs[first[one], 1], names, reasons)

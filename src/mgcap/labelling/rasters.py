@@ -15,7 +15,7 @@ from mgcap.errors import DataError, RasterError
 from mgcap.geo.earth import on_earth
 from mgcap.geo.index import Index
 from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
-from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, none_labelled
+from mgcap.geo.labels import SEVERAL, Labelled, cells_of_index, classes_in, label_cells, none_labelled
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
 from mgcap.geo.sources import crs_of, cut_tile
@@ -44,6 +44,7 @@ class Drawn:
         indexes: Of the rasters.
         look: Finds the pictures of examples.
         imagery: What the rasters are like.
+        files: Names of the files of labels, without folders.
     """
 
     examples: Examples
@@ -52,6 +53,26 @@ class Drawn:
     indexes: tuple[Index, ...]
     look: Look
     imagery: Imagery
+    files: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How much has no label, by reason."""
+        found: dict[str, int] = {}
+        for own in self.labelled:
+            for why, count in own.left_out.items():
+                found[why] = found.get(why, 0) + count
+        return found
+
+    @property
+    def rasters(self) -> list[str]:
+        """Names of the rasters, without folders."""
+        return [Path(index.plan.raster).name for index in self.indexes]
+
+    @property
+    def unit(self) -> str:
+        """Of the places."""
+        return "m" if on_earth(crs_of(self.indexes[0])) else "pixels"
 
 
 def fit_raster(
@@ -83,7 +104,7 @@ def fit_raster(
     drawn = draw_examples(rasters, labels, field, base=base, folder=folder, progress=progress, **options)
     own = _loaded(base)
     side = block_side(drawn.indexes, block)
-    card = card_of(drawn, rasters, labels, side)
+    card = card_of(drawn, side)
     return teach(
         own, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card, keep=keep, look=drawn.look
     )
@@ -119,7 +140,8 @@ def draw_examples(
     examples = joined(parts)
     if not len(examples):
         raise none_labelled(vectors, paths, found)
-    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery)
+    files = tuple(Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels))
+    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
 
 
 def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
@@ -165,8 +187,7 @@ def _together(every: Sequence[Labelled]) -> Labelled:
     np.maximum.at(high, which, targets)
     one = low == high
     if several := int((~one).sum()):
-        why = "cells with labels of several classes"
-        left[why] = left.get(why, 0) + several
+        left[SEVERAL] = left.get(SEVERAL, 0) + several
     return Labelled(places[one], low[one], every[0].classes, left)
 
 
@@ -250,21 +271,17 @@ def block_side(indexes: Sequence[Index], block: str | None) -> float:
     return side
 
 
-def card_of(drawn: Drawn, rasters: Any, labels: Any, block: float) -> dict[str, Any]:
+def card_of(drawn: Drawn, block: float) -> dict[str, Any]:
     """How a model was taught, for its file: names of files, no paths."""
-    names = [str(rasters)] if isinstance(rasters, str | Path) else [str(own) for own in rasters]
-    files = [Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels)]
     counts: dict[str, int] = {}
-    left: dict[str, int] = {}
     for own in drawn.labelled:
         for name, count in own.counts.items():
             counts[name] = counts.get(name, 0) + count
-        for why, count in own.left_out.items():
-            left[why] = left.get(why, 0) + count
     return {
-        "rasters": [Path(name).name for name in names],
-        "files": files,
+        "rasters": drawn.rasters,
+        "files": list(drawn.files),
         "labels": counts,
-        "left_out": left,
+        "left_out": drawn.left_out,
         "block": block,
+        "unit": drawn.unit,
     }
