@@ -124,6 +124,20 @@ def test_missing_files_and_virtual_ones(tmp_path: Path, table: Any) -> None:
         read_vectors((tmp_path / "f.gpkg").mkdir() or tmp_path / "f.gpkg", ["class"])
 
 
+@pytest.mark.parametrize("name", ["EPSG:25832", None])
+def test_degrees_are_no_pixels(tmp_path: Path, name: str | None) -> None:
+    """13.4 degrees east and 52.5 north would be a place near the corner of a raster without a coordinate system."""
+    own = {"crs": {"type": "name", "properties": {"name": name}}} if name else {}
+    feature = {"properties": {"class": "a"}, "geometry": {"type": "Point", "coordinates": [13.4, 52.5]}}
+    path = tmp_path / "truth.geojson"
+    path.write_text(json.dumps({"features": [feature], **own}))
+    with pytest.raises(
+        DataError, match=r"truth\.geojson has a coordinate system.*and the raster has none; .* CSV"
+    ) as error:
+        read_vectors(path, ["class"]).into(None, "the raster")
+    assert ("GeoJSON is in degrees" in str(error.value)) == (name is None)
+
+
 def test_a_layer_without_a_coordinate_system(table: Any, tmp_path: Path) -> None:
     bare = table.set_crs(None, allow_override=True)
     for name in ("truth.gpkg", "truth.shp", "truth.parquet"):

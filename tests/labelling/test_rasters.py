@@ -159,6 +159,19 @@ def test_rasters_without_a_place_lie_beside_those_that_were_there(write_raster, 
     assert other.left_out == {} and other.taught.examples.places[:, 0].max() > 2 * FAR
 
 
+def test_rasters_with_and_without_a_place_are_not_mixed(write_raster, raster, model_file, tmp_path):
+    with rasterio.open(raster) as dataset:
+        bare = write_raster(dataset.read(), "bare.tif", crs=None)
+    with pytest.raises(RasterError, match=r"bare\.tif does not say where it lies, and others do"):
+        draw_examples([raster, bare], _labels(), base=model_file, folder=tmp_path, cells=2)
+    table = tmp_path / "labels.csv"
+    table.write_text("class,x,y\na,500010,5599990\n")
+    base = _fit(raster, _labels(), model_file, tmp_path).classifier
+    drawn = draw_examples(bare, table, base=model_file, folder=tmp_path, cells=2)
+    with pytest.raises(DataError, match=r"bare\.tif has no place, and the rasters of the model have one"):
+        grow(base, drawn)
+
+
 def test_what_changed_is_said_for_each_class(raster, model_file, tmp_path):
     """Against the answers of the models themselves, class by class."""
     first = _fit(raster, _labels(NAMES[:2], low=200), model_file, tmp_path)

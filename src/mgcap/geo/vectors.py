@@ -40,6 +40,7 @@ class Vectors:
         columns: The fields that were asked for and are there; None where there is no value.
         crs: The coordinate system; None if the file has none.
         plain: Whether coordinates without a system may be those of whatever they are compared with, as in a CSV file.
+        degrees: Whether they are in degrees as the file does not say otherwise, as in GeoJSON.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Vectors:
     columns: dict[str, list[str | None]]
     crs: CRS | None
     plain: bool = False
+    degrees: bool = False
 
     def __len__(self) -> int:
         return len(self.geometries)
@@ -67,9 +69,10 @@ class Vectors:
                 raise DataError(f"{self.name} has no coordinate system; say which it is in (in QGIS: Set Layer CRS)")
             return self
         if crs is None:
-            if self.plain:
-                return self
-            raise DataError(f"{self.name} has a coordinate system, and {what} has none")
+            raise DataError(
+                f"{self.name} has a coordinate system{' (GeoJSON is in degrees)' * self.degrees}, and {what} has none; "
+                "give places on it as a CSV file with the columns x and y"
+            )
         target = pyproj.CRS.from_wkt(crs.to_wkt())
         if self.crs == target:
             return self
@@ -78,7 +81,7 @@ class Vectors:
         except ProjError:
             raise DataError(f"{self.name}: no way leads from '{self.crs.name}' to '{target.name}' of {what}") from None
         moved = shapely.transform(self.geometries, lambda p: np.stack(way.transform(p[:, 0], p[:, 1]), -1))
-        return Vectors(self.name, moved, self.columns, target, self.plain)
+        return Vectors(self.name, moved, self.columns, target)
 
 
 def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str] = ()) -> Vectors:
@@ -203,7 +206,7 @@ def _geojson(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     columns = {name: [text_of(own.get(name)) for own in properties] for name in wanted}
     said = ((content.get("crs") or {}).get("properties") or {}).get("name")  # of older files
     crs = pyproj.CRS.from_user_input(said or "OGC:CRS84")
-    return Vectors(path.name, shapely.force_2d(geometries), columns, crs, plain=said is None)
+    return Vectors(path.name, shapely.force_2d(geometries), columns, crs, degrees=said is None)
 
 
 def _parquet(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:

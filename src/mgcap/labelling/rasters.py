@@ -125,11 +125,13 @@ def draw_examples(
 
     Raises:
         DataError: If no cell gets a label.
+        RasterError: If some rasters lie on the Earth, and others have no place.
     """
     classifier, chosen = _loaded(base), chosen_options(draw_examples, options)
     paths = [rasters] if isinstance(rasters, str | Path) else list(rasters)
     vectors = [_vectors(own, field) for own in _listed(labels)]
     classes = classes_in(vectors, field)
+    _check_together(paths, chosen.allow_vrt)
     parts, indexes, found, imagery = [], [], [], classifier.imagery_
     for number, path in enumerate(paths):
         index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
@@ -142,6 +144,17 @@ def draw_examples(
         raise none_labelled(vectors, paths, found)
     files = tuple(Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels))
     return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
+
+
+def _check_together(paths: Sequence[str | Path], allow_vrt: bool) -> None:
+    """See that the places of all rasters are in one unit."""
+    placed = []
+    for path in paths:
+        with open_raster(path, allow_vrt) as dataset:
+            placed.append(on_earth(dataset.crs))
+    if len(set(placed)) > 1:
+        nowhere = Path(paths[placed.index(False)]).name
+        raise RasterError(f"{nowhere} does not say where it lies, and others do; train with those that do, or without")
 
 
 def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
