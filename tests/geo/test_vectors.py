@@ -47,7 +47,7 @@ def test_every_format_and_system_gives_the_same_places(table: Any, tmp_path: Pat
 
 
 def test_columns_of_pandas_with_missing_values(table: Any, tmp_path: Path) -> None:
-    import pandas
+    pandas = pytest.importorskip("pandas")  # geopandas has it
 
     own = table.assign(
         kind=pandas.array(["forest", None], "string"), code=pandas.array([3, None], "Int64"), share=[1.0, 0.5]
@@ -75,6 +75,14 @@ def test_the_layer_with_the_field_is_read(table: Any, tmp_path: Path) -> None:
     assert read_vectors(path, ["class"]).columns["class"][0] == "forest"
     with pytest.raises(DataError, match="several layers with these fields: others, truth"):
         read_vectors(path, ["code"])
+    assert read_vectors(path, ["code"], layer="others").columns == {"code": ["3", "4"]}
+    for name, words in (("truths", r"no layer 'truths' \(did you mean 'truth'\?\); it has others, truth"),
+                        ("others", "no field 'class'")):  # fmt: skip
+        with pytest.raises(DataError, match=words):
+            read_vectors(path, ["class"], layer=name)
+    table.to_parquet(tmp_path / "truth.parquet")
+    with pytest.raises(DataError, match="has no layers; `layer` is for GeoPackages"):
+        read_vectors(tmp_path / "truth.parquet", ["class"], layer="truth")
 
 
 def _bad(tmp_path: Path, name: str, content: bytes | str) -> Path:

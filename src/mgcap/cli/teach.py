@@ -34,6 +34,10 @@ class LabelOptions:
         ),
     ] = None
     field: Annotated[str, typer.Option(help="Field of the labels with the class.")] = "class"
+    layer: Annotated[
+        str | None,
+        typer.Option(help="With --labels: the layer of a GeoPackage, if several have the field.", show_default=False),
+    ] = None
     base: Annotated[
         Path,
         typer.Option(
@@ -103,7 +107,7 @@ def check_alone(options: LabelOptions) -> None:
     if options.wanted:
         return
     plain = LabelOptions()
-    for name in ("block", "tile", "bands", "cluster"):
+    for name in ("layer", "block", "tile", "bands", "cluster"):
         if getattr(options, name) != getattr(plain, name):
             raise DataError(f"--{name} is for rasters with --labels")
 
@@ -132,10 +136,11 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     drawn: Drawn | None = None
     if options.labels:
         files = r.RasterOptions(allow_vrt=options.allow_vrt).files([str(path) for path in rasters])
+        labels = [_read(path, options) for path in options.labels]
         workers = r.RasterOptions(cluster=options.cluster).workers()
         with workers as computing:
             drawn = draw_examples(
-                files, options.labels, options.field, base=base, folder=out.parent, workers=computing, progress=bars,
+                files, labels, options.field, base=base, folder=out.parent, workers=computing, progress=bars,
                 **options.raster_values(),
             )  # fmt: skip
         show_labels(drawn)
@@ -154,6 +159,12 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
         )  # fmt: skip
     show_taught(taught, _unit(drawn, taught))
     _save(taught, out)
+
+
+def _read(path: Path, options: LabelOptions) -> Any:
+    from mgcap.geo.vectors import read_vectors
+
+    return read_vectors(path, [options.field], layer=options.layer)
 
 
 def _pair(flag: str, text: str) -> tuple[str, str]:

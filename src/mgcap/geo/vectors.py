@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +85,16 @@ class Vectors:
         return Vectors(self.name, moved, self.columns, target)
 
 
-def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str] = ()) -> Vectors:
+def read_vectors(
+    path: str | Path, fields: Sequence[str], optional: Sequence[str] = (), layer: str | None = None
+) -> Vectors:
     """Read the geometries of a file, and some of its fields as text.
 
     Args:
         path: A GeoPackage, Shapefile, GeoJSON, GeoParquet or CSV file.
         fields: That it must have.
         optional: Others, which may be missing.
+        layer: Of a GeoPackage; without it the one that has the fields.
 
     Raises:
         DataError: In one sentence, if the file cannot be read or has not what it should.
@@ -102,7 +106,16 @@ def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str
         raise DataError(f"{path} is a folder, not a file" if path.is_dir() else missing("file", path))
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty")
-    readers = {".gpkg": _by_gdal, ".shp": _by_gdal, ".csv": _csv, ".geojson": _geojson, ".json": _geojson}
+    if layer is not None and path.suffix.lower() != ".gpkg":
+        raise DataError(f"{path} has no layers; `layer` is for GeoPackages")
+    by_gdal: _Reader = partial(_by_gdal, layer=layer)
+    readers: dict[str, _Reader] = {
+        ".gpkg": by_gdal,
+        ".shp": by_gdal,
+        ".csv": _csv,
+        ".geojson": _geojson,
+        ".json": _geojson,
+    }
     with _reading(path):
         found = readers.get(path.suffix.lower(), _parquet)(path, fields, optional)
     if not len(found):
@@ -110,6 +123,10 @@ def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str
     if found.crs is not None and names_a_file(found.crs.to_wkt()):
         raise DataError(f"{path} has a coordinate system that names a grid file")
     return found
+
+
+#: Reads the fields of a file that it must have, and those that it may have.
+_Reader = Callable[[Path, Sequence[str], Sequence[str]], Vectors]
 
 
 @contextmanager
@@ -144,7 +161,7 @@ def text_of(value: Any) -> str | None:
     return str(value).strip() or None
 
 
-def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
+def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str], layer: str | None = None) -> Vectors:
     import pyogrio
     import pyproj
     import shapely
@@ -163,11 +180,17 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     layers = [name for name, kind in pyogrio.list_layers(whole) if kind is not None]
     if not layers:
         raise DataError(f"{path} has no layer with geometries")
-    known = {layer: list(pyogrio.read_info(whole, layer=layer)["fields"]) for layer in layers}
-    fitting = [layer for layer in layers if set(fields) <= set(known[layer])]
+    if layer is not None:
+        if layer not in layers:
+            raise DataError(f"{path} has no layer '{layer}'{did_you_mean(layer, layers)}; it has {', '.join(layers)}")
+        layers = [layer]
+    known = {own: list(pyogrio.read_info(whole, layer=own)["fields"]) for own in layers}
+    fitting = [own for own in layers if set(fields) <= set(known[own])]
     if len(fitting) != 1:
         _check_fields(path, fields, known[layers[0]])
-        raise DataError(f"{path} has several layers with these fields: {', '.join(fitting)}; give a file with one")
+        listed = ", ".join(fitting)
+        what = "give a file with one, or `layer` to mgcap train"  # other commands have no such option
+        raise DataError(f"{path} has several layers with these fields: {listed}; {what}")
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known[fitting[0]]]
     meta, _, geometries, values = pyogrio.raw.read(whole, layer=fitting[0], columns=wanted, force_2d=True)
     columns = {name: [text_of(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,9 @@ from mgcap.typing import Array
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
 
+#: How labels that are in no file are called.
+_TABLE = "the table of labels"
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -58,11 +61,7 @@ class Drawn:
     @property
     def left_out(self) -> dict[str, int]:
         """How much has no label, by reason."""
-        found: dict[str, int] = {}
-        for own in self.labelled:
-            for why, count in own.left_out.items():
-                found[why] = found.get(why, 0) + count
-        return found
+        return _summed([own.left_out for own in self.labelled])
 
     @property
     def rasters(self) -> list[str]:
@@ -91,8 +90,8 @@ def fit_raster(
 
     Args:
         rasters: As for :func:`mgcap.geo.mapping.map_raster`.
-        labels: Vector files (see :func:`mgcap.geo.vectors.read_vectors`) or GeoDataFrames with points, lines or
-            polygons, one or several.
+        labels: Vector files, as paths or read by :func:`mgcap.geo.vectors.read_vectors`, or GeoDataFrames with points,
+            lines or polygons, one or several.
         field: With the class of each feature.
         base: A model, or its file or name, whose network is used; not its head.
         folder: Takes the index of each raster, as ``scene.zarr``.
@@ -142,7 +141,7 @@ def draw_examples(
     examples = joined(parts)
     if not len(examples):
         raise none_labelled(vectors, paths, found)
-    files = tuple(Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels))
+    files = tuple(own.name if own.name != _TABLE else "a table" for own in vectors)
     return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
 
 
@@ -180,7 +179,15 @@ def _vectors(labels: Any, field: str) -> Vectors:
     import shapely
 
     names = [text_of(value) for value in labels[field]]
-    return Vectors("the table of labels", shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
+    return Vectors(_TABLE, shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
+
+
+def _summed(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for own in parts:
+        for name, count in own.items():
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def _together(every: Sequence[Labelled]) -> Labelled:
@@ -189,10 +196,7 @@ def _together(every: Sequence[Labelled]) -> Labelled:
         return every[0]
     cells = np.concatenate([own.cells for own in every])
     targets = np.concatenate([own.targets for own in every])
-    left: dict[str, int] = {}
-    for own in every:
-        for why, count in own.left_out.items():
-            left[why] = left.get(why, 0) + count
+    left = _summed([own.left_out for own in every])
     places, which = np.unique(cells, axis=0, return_inverse=True)
     which = which.reshape(-1)
     low, high = np.full(len(places), 1 << 30), np.full(len(places), -1)
@@ -286,14 +290,10 @@ def block_side(indexes: Sequence[Index], block: str | None) -> float:
 
 def card_of(drawn: Drawn, block: float) -> dict[str, Any]:
     """How a model was taught, for its file: names of files, no paths."""
-    counts: dict[str, int] = {}
-    for own in drawn.labelled:
-        for name, count in own.counts.items():
-            counts[name] = counts.get(name, 0) + count
     return {
         "rasters": drawn.rasters,
         "files": list(drawn.files),
-        "labels": counts,
+        "labels": _summed([own.counts for own in drawn.labelled]),
         "left_out": drawn.left_out,
         "block": block,
         "unit": drawn.unit,
