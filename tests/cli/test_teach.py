@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import geopandas
 import numpy as np
 import pytest
 import rasterio
@@ -57,6 +58,8 @@ def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path)
     grown = run("train", raster, *given, "--rename", "Wüste=Sand", "--out", larger)
     assert "new: Feld, Sand" in grown.stderr and "gone: Wüste" in grown.stderr
     assert "accuracy on the new labels: 0.0 %" in grown.stderr
+    table = [line.split() for line in grown.stdout.splitlines()]
+    assert ["Feld", "0"] in [line[:2] for line in table] and "labels before" in grown.stdout
     assert SceneClassifier.load(larger).classes_.tolist() == ["Feld", "Sand", "Wald"]
     less = run("train", "--extend", larger, "--remove", "Feld", "--out", tmp_path / "less.mgcap", "--engine", "torch")
     assert "gone: Feld" in less.stderr
@@ -64,6 +67,20 @@ def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path)
     assert "MB of the model" not in light.stderr
     told = sentence("train", "--extend", tmp_path / "light.mgcap", "--remove", "Wald", "--out", tmp_path / "x.mgcap")
     assert "carries no examples" in told and "--keep-descriptors" in told
+
+
+def test_a_layer_of_several(raster: Path, model: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.gpkg"
+    for layer, names in (("old", {"a": 60, "b": 190}), ("new", {"a": 60, "c": 190})):
+        table = geopandas.read_file(_points(tmp_path / "own.geojson", names))
+        table.to_file(labels, layer=layer)
+    own = ["--labels", labels, "--base", model, "--engine", "torch", "--cells", 2, "--out", tmp_path / "own.mgcap"]
+    assert "several layers with these fields: old, new; give a file with one, or --layer" in sentence(
+        "train", raster, *own
+    )
+    run("train", raster, *own, "--layer", "new")
+    made = SceneClassifier.load(tmp_path / "own.mgcap")
+    assert made.classes_.tolist() == ["a", "c"] and made.provenance_["taught"]["files"] == ["labels.gpkg"]
 
 
 def test_what_is_missing_gets_one_sentence(raster: Path, model: Path, tmp_path: Path) -> None:

@@ -63,6 +63,28 @@ def test_the_interval_covers_what_blocks_vary_by():
     assert hit >= 0.92 * 300
 
 
+@pytest.mark.parametrize("sizes", [[100, *[1] * 19], [40, 30, 20, 10, 5], [100, 100, *[5] * 10], [50, *[5] * 20]])
+@pytest.mark.parametrize("alike", [0.3, 0.999])
+def test_the_interval_covers_what_uneven_blocks_vary_by(sizes, alike):
+    """Of 300 samples of blocks of many sizes, whose places are partly or wholly alike, nine of ten have the truth."""
+    rng = np.random.default_rng(4)
+    blocks, rest = np.repeat(np.arange(len(sizes)), sizes), 1 / alike - 1
+    hit = 0
+    for _ in range(300):
+        right = rng.random(len(blocks)) < rng.beta(0.8 * rest, 0.2 * rest, len(sizes))[blocks]
+        found = blocked_share(right, blocks)
+        hit += found.low <= 0.8 <= found.high
+    assert hit >= 0.92 * 300
+
+
+def test_a_few_single_places_beside_large_blocks_count_for_little():
+    """Four even blocks, and the same with one place in each of ten more: about as sure."""
+    right, blocks = np.repeat([1, 1, 1, 0], 50), np.repeat(np.arange(4), 50)
+    even = blocked_share(right, blocks)
+    more = blocked_share(np.append(right, np.ones(10)), np.append(blocks, np.arange(4, 14)))
+    assert more.high - more.low > 0.85 * (even.high - even.low)
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_all_right_is_not_certain(value):
     found = blocked_share(np.full(12, value), np.repeat(np.arange(4), 3))

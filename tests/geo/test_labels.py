@@ -131,6 +131,16 @@ def test_classes_are_those_of_all_files_and_no_identifiers():
     assert label_cells(_cells(), one, "class", ("a", "b", "c")).classes == ("a", "b", "c")
 
 
+def test_a_name_that_looks_the_same_is_the_same_class():
+    """Files of a Mac have letters and their accents apart; no eye sees that, nor a second space."""
+    shapes = [Point(*_at(5 + 10 * n, 15)) for n in range(5)]
+    vectors = _vectors(shapes, ["Wu\u0308ste", "W\u00fcste", "dry  land", "dry\u00a0land", " "])
+    assert classes_in([vectors], "class") == ("W\u00fcste", "dry land")
+    found = label_cells(_cells(), vectors)
+    assert found.counts == {"W\u00fcste": 2, "dry land": 2}
+    assert found.left_out == {"features without a class": 1}
+
+
 def test_why_nothing_is_labelled_is_one_sentence():
     vectors = _vectors([Point(*_at(5, 5))], ["a"])
     found = label_cells(_cells(), vectors)

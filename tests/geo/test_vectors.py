@@ -12,7 +12,7 @@ import rasterio
 import shapely
 
 from mgcap.errors import DataError
-from mgcap.geo.vectors import read_vectors
+from mgcap.geo.vectors import read_vectors, text_of
 
 UTM = rasterio.crs.CRS.from_epsg(25832)
 PLACES = [(500_005.0, 5_599_995.0), (500_105.5, 5_599_901.25)]
@@ -46,6 +46,20 @@ def test_every_format_and_system_gives_the_same_places(table: Any, tmp_path: Pat
     )
 
 
+def test_columns_of_pandas_with_missing_values(table: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")  # geopandas has it
+
+    own = table.assign(
+        kind=pandas.array(["forest", None], "string"), code=pandas.array([3, None], "Int64"), share=[1.0, 0.5]
+    )
+    own.to_parquet(tmp_path / "truth.parquet")
+    found = read_vectors(tmp_path / "truth.parquet", ["kind"], ["code", "share"])
+    assert found.columns == {"kind": ["forest", None], "code": ["3", None], "share": ["1", "0.5"]}
+    nothing = (None, float("nan"), pandas.NA, pandas.NaT, "  ")
+    assert [text_of(value) for value in nothing] == [None] * 5
+    assert [text_of(value) for value in (1.0, np.float32(2), 1.5, True, " a ")] == ["1", "2", "1.5", "True", "a"]
+
+
 def test_plain_coordinates_are_those_of_the_map(tmp_path: Path) -> None:
     path = tmp_path / "truth.csv"
     path.write_text("class,X,Y\nforest,5,6\nriver,,\n")
@@ -61,6 +75,14 @@ def test_the_layer_with_the_field_is_read(table: Any, tmp_path: Path) -> None:
     assert read_vectors(path, ["class"]).columns["class"][0] == "forest"
     with pytest.raises(DataError, match="several layers with these fields: others, truth"):
         read_vectors(path, ["code"])
+    assert read_vectors(path, ["code"], layer="others").columns == {"code": ["3", "4"]}
+    for name, words in (("truths", r"no layer 'truths' \(did you mean 'truth'\?\); it has others, truth"),
+                        ("others", "no field 'class'")):  # fmt: skip
+        with pytest.raises(DataError, match=words):
+            read_vectors(path, ["class"], layer=name)
+    table.to_parquet(tmp_path / "truth.parquet")
+    with pytest.raises(DataError, match="has no layers; `layer` is for GeoPackages"):
+        read_vectors(tmp_path / "truth.parquet", ["class"], layer="truth")
 
 
 def _bad(tmp_path: Path, name: str, content: bytes | str) -> Path:
@@ -108,6 +130,20 @@ def test_missing_files_and_virtual_ones(tmp_path: Path, table: Any) -> None:
         read_vectors("/vsicurl/http://example.org/truth.gpkg", ["class"])
     with pytest.raises(DataError, match="is a folder"):
         read_vectors((tmp_path / "f.gpkg").mkdir() or tmp_path / "f.gpkg", ["class"])
+
+
+@pytest.mark.parametrize("name", ["EPSG:25832", None])
+def test_degrees_are_no_pixels(tmp_path: Path, name: str | None) -> None:
+    """13.4 degrees east and 52.5 north would be a place near the corner of a raster without a coordinate system."""
+    own = {"crs": {"type": "name", "properties": {"name": name}}} if name else {}
+    feature = {"properties": {"class": "a"}, "geometry": {"type": "Point", "coordinates": [13.4, 52.5]}}
+    path = tmp_path / "truth.geojson"
+    path.write_text(json.dumps({"features": [feature], **own}))
+    with pytest.raises(
+        DataError, match=r"truth\.geojson has a coordinate system.*and the raster has none; .* CSV"
+    ) as error:
+        read_vectors(path, ["class"]).into(None, "the raster")
+    assert ("GeoJSON is in degrees" in str(error.value)) == (name is None)
 
 
 def test_a_layer_without_a_coordinate_system(table: Any, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from mgcap.inference.examples import Examples, apart, joined
+from mgcap.inference.examples import Examples, apart, joined, moved, places_used, settled
 
 
 def _examples(seed: int, count: int = 20) -> Examples:
@@ -42,6 +42,28 @@ def test_classes_get_other_numbers_and_removed_ones_go():
     found = one.renumbered([1, -1, 0])
     assert len(found) == int((one.targets != 1).sum())
     assert sorted(found.targets.tolist()) == sorted(1 - t // 2 for t in one.targets.tolist() if t != 1)
+
+
+def test_contradictions_are_left_out_and_other_cells_of_the_place_stay():
+    one = _examples(0)
+    other = Examples(one.vectors.clone(), (one.targets + 1) % 3, one.places)
+    other.vectors[0] = -other.vectors[0]  # another raster of the same land
+    other.targets[1] = one.targets[1]
+    found, count = settled(one, other)
+    assert count == 18
+    assert sorted(_rows(found)) == sorted(_rows(one.part(torch.tensor([0, 1]))) + _rows(other.part(torch.tensor([0]))))
+    assert settled(one, _examples(1))[1] == 0
+
+
+def test_rasters_without_a_place_are_moved_past_others():
+    one = _examples(0)
+    assert (
+        places_used(one) == 1
+        and places_used(moved(one, 2)) == 3
+        and places_used(one.part(torch.tensor([]).long())) == 0
+    )
+    images = Examples(one.vectors, one.targets, torch.from_numpy(apart(20)))
+    assert places_used(images) == 0
 
 
 def test_images_without_a_place_are_no_neighbours():

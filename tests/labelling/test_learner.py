@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from mgcap.errors import DataError
 from mgcap.evaluation.spatial import block_numbers
+from mgcap.labelling import learner
 from mgcap.labelling.learner import LEAST_KNOWN, LEAST_LABELS, Learner, Prior
 from mgcap.labelling.pool import Pool
 from tests.labelling.pools import grid_pool, some_labels
@@ -144,9 +148,9 @@ def test_labels_correct_the_prior_where_it_is_wrong() -> None:
 
 def test_the_limit_is_what_held_out_cells_rarely_pass() -> None:
     pool, truth = grid_pool(noise=1.0)
-    learner = Learner(pool, alpha=0.25)
-    learned = learner.fit(some_labels(truth, 80))
-    few = learner.fit(some_labels(truth, LEAST_KNOWN - 1))
+    own = Learner(pool, alpha=0.25)
+    learned = own.fit(some_labels(truth, 80))
+    few = own.fit(some_labels(truth, LEAST_KNOWN - 1))
     assert learned is not None
     assert few is not None
     assert few.limit == np.inf
@@ -158,6 +162,43 @@ def test_the_limit_is_what_held_out_cells_rarely_pass() -> None:
     cosines = np.where(blocks[:, None] == blocks, -1, own @ own.T).max(1)
     assert learned.limit == pytest.approx(np.quantile(1 - cosines, 0.75), abs=0.05)
     assert 0 < learned.unknown.mean() < 0.5
+
+
+def test_the_limit_is_the_same_by_parts_and_of_a_share_of_many_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, truth = grid_pool(40, noise=1.0)
+    labels = some_labels(truth, 1200)
+    whole = Learner(pool, alpha=0.2).fit(labels)
+    monkeypatch.setattr(learner, "AT_ONCE", 1200 * 7)
+    parts = Learner(pool, alpha=0.2).fit(labels)
+    monkeypatch.setattr(learner, "LIMIT_LABELS", 400)
+    some = Learner(pool, alpha=0.2).fit(labels)
+    assert whole is not None and parts is not None and some is not None
+    assert parts.limit == pytest.approx(whole.limit, abs=1e-6)
+    assert some.limit == pytest.approx(whole.limit, abs=0.03)
+
+
+#: Prints by how many megabytes the memory of its process grew.
+_MANY = """
+import resource
+import numpy as np, torch
+from mgcap.labelling.learner import Learner, _Labels
+from mgcap.labelling.pool import Pool
+count, rng = 20_000, np.random.default_rng(0)
+numbers = np.arange(count)
+cells = np.stack((0 * numbers, numbers // 200, numbers % 200), 1)
+pool = Pool(torch.from_numpy(rng.normal(size=(count, 8))).half(), cells, 100.0 * cells[:, 1:], 100.0, torch.zeros(8))
+labels = _Labels(numbers, rng.integers(0, 3, count), np.arange(3), None)
+learner = Learner(pool)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+learner._limit(labels, [rng.integers(0, 5, count), None])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def test_memory_does_not_grow_with_the_square_of_the_labels() -> None:
+    """20,000 labels have 1.6 GB of cosines with each other."""
+    done = subprocess.run([sys.executable, "-c", _MANY], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 200
 
 
 def test_labels_that_cannot_be() -> None:
@@ -172,13 +213,13 @@ def test_labels_that_cannot_be() -> None:
 
 def test_the_estimate_is_of_the_map_though_hard_cells_were_labelled() -> None:
     pool, truth = grid_pool(40, noise=2.2)
-    learner = Learner(pool)
+    made = Learner(pool)
     random = dict(list(some_labels(truth, 60).items()))
-    first = learner.fit(random)
+    first = made.fit(random)
     assert first is not None
     ordered = np.sort(first.probabilities, axis=1)
     hard = np.argsort(ordered[:, -1] - ordered[:, -2])[:60]
-    learned = learner.fit(random | {int(cell): int(truth[cell]) for cell in hard})
+    learned = made.fit(random | {int(cell): int(truth[cell]) for cell in hard})
     assert learned is not None
     assert learned.estimate is not None
     right = (learned.classes_of_cells == truth).mean()

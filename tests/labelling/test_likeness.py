@@ -31,3 +31,10 @@ def test_distances_follow_labels_that_come_and_go() -> None:
         cells = rng.permutation(len(pool))[:count]
         expected = oracle[:, cells].min(1) if count else np.full(len(pool), 2.0)
         np.testing.assert_allclose(nearest.distance(cells), expected, atol=1e-5)
+
+
+def test_where_every_cell_is_labelled_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a model is taught by thousands of labels, whose cells are all that there are."""
+    pool, _ = grid_pool(12)
+    monkeypatch.setattr(likeness.Likeness, "to", None)
+    assert (Nearest(pool.likeness).distance(np.arange(len(pool))) == 0).all()

@@ -33,6 +33,14 @@ def test_every_cell_with_data_is_there_with_its_vector(tmp_path):
     assert np.allclose(pool.directions.float().norm(dim=1), 1, atol=1e-3)
 
 
+def test_what_takes_a_while_is_made_when_it_is_asked_for_and_once(tmp_path):
+    pool = open_pool([_index(tmp_path / "a.zarr")])
+    likeness = pool.likeness
+    assert not {"mean", "lengths", "spread"} & set(vars(likeness)) and not {"_tree", "_numbers"} & set(vars(pool))
+    pool.warm()
+    assert {"mean", "lengths", "spread"} <= set(vars(likeness)) and {"_tree", "_numbers"} <= set(vars(pool))
+
+
 def test_rasters_without_a_place_lie_apart_and_count_pixels(tmp_path):
     pool = open_pool([_index(tmp_path / "a.zarr"), _index(tmp_path / "b.zarr")])
     one, two = (pool.places[pool.cells[:, 0] == number] for number in (0, 1))

@@ -7,12 +7,14 @@ from pathlib import Path
 import geopandas
 import numpy as np
 import pytest
+import rasterio
 import torch
 from shapely.geometry import LineString, Point, Polygon, box
 
 from mgcap import SceneClassifier
 from mgcap.errors import DataError, MgcapError, RasterError
 from mgcap.geo.mapping import map_raster
+from mgcap.inference.examples import FAR
 from mgcap.labelling.growing import grow
 from mgcap.labelling.rasters import block_side, draw_examples, fit_raster
 from mgcap.labelling.teaching import teach
@@ -102,6 +104,92 @@ def test_growing_is_training_from_scratch(raster, model_file, tmp_path):
     assert grown.taught.estimate == whole.estimate
 
 
+def _same_head(grown, whole) -> bool:
+    ours, theirs = (own.classifier.model_.head for own in (grown.taught, whole))
+    same = all(torch.allclose(getattr(ours, n), getattr(theirs, n), rtol=0, atol=1e-6) for n in ("weight", "bias"))
+    return same and grown.taught.classifier.classes_.tolist() == whole.classifier.classes_.tolist()
+
+
+def test_what_old_and_new_labels_contradict_each_other_about_is_left_out(raster, model_file, tmp_path):
+    """Cells that were stripes and are plain in the new file: as if both files had been there from the beginning."""
+    first, second = _labels(), _labels(("stripes", "plain"), top=128, low=256)
+    second["class"] = ["plain", "plain"]
+    base = _fit(raster, first, model_file, tmp_path).classifier
+    grown = grow(base, draw_examples(raster, second, base=model_file, folder=tmp_path, cells=2))
+    whole = _fit(raster, [first, second], model_file, tmp_path)
+    contradicted = 4 * 4  # cells of 32 pixels
+    assert grown.left_out == {"cells with labels of several classes": contradicted}
+    assert len(grown.taught.examples) == len(whole.examples) == len(base.examples_) - contradicted
+    assert _same_head(grown, whole) and grown.taught.estimate == whole.estimate
+    old, new = (own.classifier.provenance_["taught"] for own in (whole, grown.taught))
+    assert new["labels"] == old["labels"] == {name: count for name, (count, _) in whole.by_class.items()}
+    assert new["left_out"] == old["left_out"] == grown.left_out
+    assert new["rasters"] == ["scene.tif"] and new["files"] == ["a table"] * 2 and new["extended"] == 1
+
+
+def test_rasters_without_a_place_lie_beside_those_that_were_there(write_raster, raster, model_file, tmp_path):
+    """One after the other or together: the same places, the same blocks; what is given again lies where it lay."""
+    with rasterio.open(raster) as dataset:
+        pixels = dataset.read()
+    paths = [write_raster(own, f"{name}.tif", crs=None) for name, own in (("one", pixels), ("two", pixels[:, ::-1]))]
+    tables = [tmp_path / "upper.csv", tmp_path / "lower.csv"]
+    for table, low in zip(tables, (0, 192), strict=True):
+        names = [(name, x + 32 * c + 20, 32 * r + low + 4) for name, x in zip(NAMES, EDGES, strict=False)
+                 for c in range(5) for r in range(5)]  # fmt: skip
+        with rasterio.open(paths[0]) as dataset:
+            rows = [(name, *(dataset.transform * (x, y))) for name, x, y in names]
+        table.write_text("class,x,y\n" + "".join(f"{name},{x},{y}\n" for name, x, y in rows))
+    given = {"cells": 2, "folder": tmp_path}
+    base = _fit(paths[0], tables[0], model_file, tmp_path, block="64px").classifier
+    grown = grow(base, draw_examples(paths[1], tables[0], base=model_file, **given))
+    whole = _fit(paths, tables[0], model_file, tmp_path, block="64px")
+    assert torch.equal(grown.taught.examples.places, whole.examples.places)
+    assert grown.left_out == {} and _same_head(grown, whole) and grown.taught.estimate == whole.estimate
+    assert grown.taught.classifier.provenance_["taught"]["rasters"] == ["one.tif", "two.tif"]
+    again = grow(grown.taught.classifier, draw_examples(paths[1], tables[1], base=model_file, **given))
+    assert again.taught.classifier.provenance_["taught"]["rasters"] == ["one.tif", "two.tif"]
+    places = again.taught.examples.places[:, 0] // FAR
+    assert (places == 0).sum() == (whole.examples.places[:, 0] < FAR).sum() and places.max() == 1
+    (tmp_path / "twin").mkdir()
+    twin = write_raster(255 - pixels, "twin/two.tif", crs=None)
+    other = grow(
+        grown.taught.classifier, draw_examples(twin, tables[0], base=model_file, cells=2, folder=tmp_path / "twin")
+    )
+    assert other.taught.classifier.provenance_["taught"]["rasters"] == ["one.tif", "two.tif", "two.tif"]
+    assert other.left_out == {} and other.taught.examples.places[:, 0].max() > 2 * FAR
+
+
+def test_rasters_with_and_without_a_place_are_not_mixed(write_raster, raster, model_file, tmp_path):
+    with rasterio.open(raster) as dataset:
+        bare = write_raster(dataset.read(), "bare.tif", crs=None)
+    with pytest.raises(RasterError, match=r"bare\.tif does not say where it lies, and others do"):
+        draw_examples([raster, bare], _labels(), base=model_file, folder=tmp_path, cells=2)
+    table = tmp_path / "labels.csv"
+    table.write_text("class,x,y\na,500010,5599990\n")
+    base = _fit(raster, _labels(), model_file, tmp_path).classifier
+    drawn = draw_examples(bare, table, base=model_file, folder=tmp_path, cells=2)
+    with pytest.raises(DataError, match=r"bare\.tif has no place, and the rasters of the model have one"):
+        grow(base, drawn)
+
+
+def test_what_changed_is_said_for_each_class(raster, model_file, tmp_path):
+    """Against the answers of the models themselves, class by class."""
+    first = _fit(raster, _labels(NAMES[:2], low=200), model_file, tmp_path)
+    drawn = draw_examples(raster, _labels(("plain", "noise"), top=200), base=model_file, folder=tmp_path, cells=2)
+    grown = grow(first.classifier, drawn, rename={"stripes": "field"})
+    assert list(grown.changes) == ["field", "noise", "plain"]
+    for name, before in (("field", "stripes"), ("noise", "noise"), ("plain", "")):
+        change = grown.changes[name]
+        assert (change.labels_before, change.before) == first.by_class.get(before, (0, None))
+        assert (change.labels_now, change.now) == grown.taught.by_class[name]
+    merged = grow(grown.taught.classifier, merge={"land": ["field", "plain"]}).changes
+    assert (
+        merged["land"].labels_before
+        == merged["land"].labels_now
+        == sum(grown.changes[name].labels_now for name in ("field", "plain"))
+    )
+
+
 def test_classes_are_renamed_merged_and_removed(raster, model_file, tmp_path):
     base = _fit(raster, _labels(), model_file, tmp_path).classifier
     renamed = grow(base, rename={"plain": "Wiese"})
@@ -151,6 +239,17 @@ def test_few_labels_give_no_or_wide_figures(raster, model_file, tmp_path):
     assert _fit(raster, few, model_file, tmp_path).estimate is None
     with pytest.raises(DataError, match="only the class 'a', and a model needs two"):
         _fit(raster, few[:1], model_file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names"), [("string", ["a", None, "b"]), ("Int64", [1, None, 2]), ("float64", [1.0, None, 2.0])]
+)
+def test_tables_have_columns_of_any_kind(raster, model_file, tmp_path, dtype, names):
+    labels = _labels()
+    labels["class"] = type(labels["class"])(names, dtype=dtype)
+    drawn = draw_examples(raster, labels, base=model_file, folder=tmp_path, cells=2)
+    assert drawn.classes == (("a", "b") if dtype == "string" else ("1", "2"))
+    assert drawn.labelled[0].left_out == {"features without a class": 1}
 
 
 def test_labels_that_teach_nothing_get_one_sentence(raster, model_file, tmp_path):

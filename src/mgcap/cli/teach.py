@@ -34,6 +34,10 @@ class LabelOptions:
         ),
     ] = None
     field: Annotated[str, typer.Option(help="Field of the labels with the class.")] = "class"
+    layer: Annotated[
+        str | None,
+        typer.Option(help="With --labels: the layer of a GeoPackage, if several have the field.", show_default=False),
+    ] = None
     base: Annotated[
         Path,
         typer.Option(
@@ -103,7 +107,7 @@ def check_alone(options: LabelOptions) -> None:
     if options.wanted:
         return
     plain = LabelOptions()
-    for name in ("block", "tile", "bands", "cluster"):
+    for name in ("layer", "block", "tile", "bands", "cluster"):
         if getattr(options, name) != getattr(plain, name):
             raise DataError(f"--{name} is for rasters with --labels")
 
@@ -132,10 +136,11 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     drawn: Drawn | None = None
     if options.labels:
         files = r.RasterOptions(allow_vrt=options.allow_vrt).files([str(path) for path in rasters])
+        labels = [_read(path, options) for path in options.labels]
         workers = r.RasterOptions(cluster=options.cluster).workers()
         with workers as computing:
             drawn = draw_examples(
-                files, options.labels, options.field, base=base, folder=out.parent, workers=computing, progress=bars,
+                files, labels, options.field, base=base, folder=out.parent, workers=computing, progress=bars,
                 **options.raster_values(),
             )  # fmt: skip
         show_labels(drawn)
@@ -147,13 +152,19 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     else:
         assert drawn is not None
         side = block_side(drawn.indexes, options.block)
-        card = card_of(drawn, [str(path) for path in rasters], options.labels, side)
+        card = card_of(drawn, side)
         taught = teach(
             base, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card,
             keep=options.keep_descriptors, look=drawn.look,
         )  # fmt: skip
     show_taught(taught, _unit(drawn, taught))
     _save(taught, out)
+
+
+def _read(path: Path, options: LabelOptions) -> Any:
+    from mgcap.geo.vectors import read_vectors
+
+    return read_vectors(path, [options.field], layer=options.layer)
 
 
 def _pair(flag: str, text: str) -> tuple[str, str]:
@@ -164,10 +175,8 @@ def _pair(flag: str, text: str) -> tuple[str, str]:
 
 
 def _unit(drawn: Drawn | None, taught: Taught) -> str:
-    from mgcap.geo.earth import on_earth
-    from mgcap.geo.sources import crs_of
-
-    return "" if drawn is None else "m" if on_earth(crs_of(drawn.indexes[0])) else "pixels"
+    card = taught.classifier.provenance_["taught"]
+    return str(card.get("unit", "")) if drawn is None else drawn.unit
 
 
 def _save(taught: Taught, out: Path) -> None:
@@ -208,10 +217,17 @@ def show_taught(taught: Taught, unit: str) -> None:
 
 
 def show_growth(grown: Grown) -> None:
-    """Say what became of a model that was taught more."""
+    """Say what became of a model that was taught more; shares are of labels whose blocks were held out."""
     for what, names in (("new", grown.added), ("gone", grown.gone)):
         if names:
             bars.say(f"{what}: {', '.join(names)}")
+    for why, count in grown.left_out.items():
+        bars.say(f"left out: {count} {why}")
+    rows = []
+    for name, own in grown.changes.items():
+        shares = ["not known" if share is None else _interval(share) for share in (own.before, own.now)]
+        rows.append((name, str(own.labels_before), str(own.labels_now), *shares))
+    show_table(("class", "labels before", "labels now", "right before", "right now"), rows)
     if grown.before is not None and grown.after is not None:
         bars.say(
             f"accuracy on the new labels: {_interval(grown.before)} before, {_interval(grown.after)} now, while their "

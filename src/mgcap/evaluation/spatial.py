@@ -18,6 +18,8 @@ from mgcap.typing import Array
 
 #: Folds of a cross-validation over blocks, where there are as many blocks.
 FOLDS = 5
+#: Blocks below which they say nothing, of those that count as much as all.
+LEAST_BLOCKS = 1.1
 
 
 def block_numbers(places: Array, side: float) -> Array:
@@ -60,8 +62,9 @@ def blocked_share(right: Array, blocks: Array, weights: Array | None = None) -> 
     """The share of places that are right, with an interval that counts blocks.
 
     The variance is that of a ratio over blocks; it says how many independent places would be as sure, at least as many
-    as there are blocks. Wilson's interval for that number, with Student's quantile for few blocks, is wide where there
-    are few labels, and not empty where all are right.
+    as there are blocks. Where places are spread unevenly, a few blocks decide the share, so blocks are counted by
+    Kish's effective number of them. Wilson's interval for that number, with Student's quantile for few blocks, is wide
+    where there are few labels, and not empty where all are right.
 
     Args:
         right: Which of the places are.
@@ -71,16 +74,19 @@ def blocked_share(right: Array, blocks: Array, weights: Array | None = None) -> 
     right = np.asarray(right, np.float64)
     weights = np.ones(len(right)) if weights is None else np.asarray(weights, np.float64)
     numbers = np.unique(blocks, return_inverse=True)[1].reshape(-1)
-    total, several = weights.sum(), int(numbers.max()) + 1
+    total = weights.sum()
     share = min(1.0, float(weights @ right / total))
-    if several < 2:
+    parts = np.bincount(numbers, weights) / total
+    several = 1 / float((parts**2).sum())  # Kish's number of blocks
+    if several < LEAST_BLOCKS:
         return Estimate(share, 0.0, 1.0)
-    rest = np.bincount(numbers, weights * (right - share))
-    variance = several / (several - 1) * float((rest**2).sum()) / total**2
+    rest = np.bincount(numbers, weights * (right - share)) / total
+    # a large block draws the share to itself, so its own rest is too small: by this factor, 1 - 1/n for n equal blocks
+    kept = 1 - 2 * several * float((parts**3).sum()) + 1 / several
+    variance = float((rest**2).sum()) / kept
     spread = share * (1 - share)
     most = float(total**2 / (weights**2).sum())  # places of one weight that would say as much
-    least = min(float(several), most)
-    effective = float(np.clip(spread / variance, least, most)) if variance > 0 and spread > 0 else least
+    effective = float(np.clip(spread / variance, several, most)) if variance > 0 and spread > 0 else several
     t = float(stdtrit(several - 1, 0.975))
     centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
     half = t / (1 + t * t / effective) * math.sqrt(spread / effective + t * t / (4 * effective**2))

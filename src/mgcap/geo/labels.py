@@ -7,6 +7,8 @@ through. What is mixed or contradicts itself is counted and left out, never gues
 from __future__ import annotations
 
 import datetime
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,10 @@ from mgcap.typing import Array
 
 #: More classes are no classes, but names of places.
 MOST_CLASSES = 1000
+#: Spaces, also those that do not break a line.
+_SPACES = re.compile("[ \N{NO-BREAK SPACE}]+")
+#: Why cells have no label that have too many.
+SEVERAL = "cells with labels of several classes"
 #: What joins the parts of a geometry, by the types of shapely.
 _JOINS = ((0, join_points), (1, join_lines), (3, join_polygons))
 
@@ -59,7 +65,7 @@ def classes_in(vectors: Sequence[Vectors], field: str) -> tuple[str, ...]:
     Raises:
         DataError: If there is none, or a field of something else.
     """
-    found = sorted({name for own in vectors for name in own.columns[field] if name is not None})
+    found = sorted({own for each in vectors for name in each.columns[field] if (own := _class_name(name))})
     names = " and ".join(dict.fromkeys(own.name for own in vectors))
     if not found:
         raise DataError(f"no feature of {names} has a class in the field '{field}'")
@@ -68,6 +74,11 @@ def classes_in(vectors: Sequence[Vectors], field: str) -> tuple[str, ...]:
     if bad := next((name for name in found if not name.isprintable()), None):
         raise DataError(f"{names} has a class with control characters in its name: {bad!r}")
     return tuple(found)
+
+
+def _class_name(name: str | None) -> str:
+    """A name of which there is one way of writing only: letters composed, spaces single; empty for none."""
+    return _SPACES.sub(" ", unicodedata.normalize("NFC", name or "")).strip()
 
 
 def cells_of_index(index: Index) -> CellMap:
@@ -99,7 +110,7 @@ def label_cells(
 
     names = tuple(classes) if classes is not None else classes_in([vectors], field)
     numbers = {name: number for number, name in enumerate(names)}
-    targets = np.array([numbers.get(name or "", -1) for name in vectors.columns[field]])
+    targets = np.array([numbers.get(_class_name(name), -1) for name in vectors.columns[field]])
     moved = vectors.into(cells.place.crs, f"the raster {cells.path.name}")
     shapes = moved.geometries.copy()
     empty = shapely.is_missing(shapes) | shapely.is_empty(shapes)
@@ -140,7 +151,7 @@ def _settled(cells: CellMap, found: Sequence[Joined], names: tuple[str, ...], le
     pairs = np.unique(np.stack((places[:, 0] * columns + places[:, 1], targets), -1).astype(np.int64), axis=0)
     numbers, first, times = np.unique(pairs[:, 0], return_index=True, return_counts=True)
     one = times == 1
-    left["cells with labels of several classes"] = int((~one).sum())
+    left[SEVERAL] = int((~one).sum())
     rows, across = np.divmod(numbers[one], columns)
     reasons = {why: count for why, count in left.items() if count}
     return Labelled(np.stack((rows, across), -1), pairs[first[one], 1], names, reasons)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ class Vectors:
         columns: The fields that were asked for and are there; None where there is no value.
         crs: The coordinate system; None if the file has none.
         plain: Whether coordinates without a system may be those of whatever they are compared with, as in a CSV file.
+        degrees: Whether they are in degrees as the file does not say otherwise, as in GeoJSON.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Vectors:
     columns: dict[str, list[str | None]]
     crs: CRS | None
     plain: bool = False
+    degrees: bool = False
 
     def __len__(self) -> int:
         return len(self.geometries)
@@ -67,9 +70,10 @@ class Vectors:
                 raise DataError(f"{self.name} has no coordinate system; say which it is in (in QGIS: Set Layer CRS)")
             return self
         if crs is None:
-            if self.plain:
-                return self
-            raise DataError(f"{self.name} has a coordinate system, and {what} has none")
+            raise DataError(
+                f"{self.name} has a coordinate system{' (GeoJSON is in degrees)' * self.degrees}, and {what} has none; "
+                "give places on it as a CSV file with the columns x and y"
+            )
         target = pyproj.CRS.from_wkt(crs.to_wkt())
         if self.crs == target:
             return self
@@ -78,16 +82,19 @@ class Vectors:
         except ProjError:
             raise DataError(f"{self.name}: no way leads from '{self.crs.name}' to '{target.name}' of {what}") from None
         moved = shapely.transform(self.geometries, lambda p: np.stack(way.transform(p[:, 0], p[:, 1]), -1))
-        return Vectors(self.name, moved, self.columns, target, self.plain)
+        return Vectors(self.name, moved, self.columns, target)
 
 
-def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str] = ()) -> Vectors:
+def read_vectors(
+    path: str | Path, fields: Sequence[str], optional: Sequence[str] = (), layer: str | None = None
+) -> Vectors:
     """Read the geometries of a file, and some of its fields as text.
 
     Args:
         path: A GeoPackage, Shapefile, GeoJSON, GeoParquet or CSV file.
         fields: That it must have.
         optional: Others, which may be missing.
+        layer: Of a GeoPackage; without it the one that has the fields.
 
     Raises:
         DataError: In one sentence, if the file cannot be read or has not what it should.
@@ -99,7 +106,16 @@ def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str
         raise DataError(f"{path} is a folder, not a file" if path.is_dir() else missing("file", path))
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty")
-    readers = {".gpkg": _by_gdal, ".shp": _by_gdal, ".csv": _csv, ".geojson": _geojson, ".json": _geojson}
+    if layer is not None and path.suffix.lower() != ".gpkg":
+        raise DataError(f"{path} has no layers; `layer` is for GeoPackages")
+    by_gdal: _Reader = partial(_by_gdal, layer=layer)
+    readers: dict[str, _Reader] = {
+        ".gpkg": by_gdal,
+        ".shp": by_gdal,
+        ".csv": _csv,
+        ".geojson": _geojson,
+        ".json": _geojson,
+    }
     with _reading(path):
         found = readers.get(path.suffix.lower(), _parquet)(path, fields, optional)
     if not len(found):
@@ -107,6 +123,10 @@ def read_vectors(path: str | Path, fields: Sequence[str], optional: Sequence[str
     if found.crs is not None and names_a_file(found.crs.to_wkt()):
         raise DataError(f"{path} has a coordinate system that names a grid file")
     return found
+
+
+#: Reads the fields of a file that it must have, and those that it may have.
+_Reader = Callable[[Path, Sequence[str], Sequence[str]], Vectors]
 
 
 @contextmanager
@@ -128,16 +148,20 @@ def _check_fields(path: Path, fields: Sequence[str], known: Sequence[str]) -> No
             raise DataError(f"{path} has no field '{name}'{did_you_mean(name, known)}; it has {listed}")
 
 
-def _text(value: Any) -> str | None:
-    """A value as text: whole numbers without a fraction, None for nothing."""
-    if value is None or value != value:  # NaN
+def text_of(value: Any) -> str | None:
+    """A value of a field as text: whole numbers without a fraction, None for nothing."""
+    try:
+        nothing = value is None or bool(value != value)  # NaN, and no date
+    except TypeError:  # what pandas has for nothing is neither equal nor different
+        nothing = True
+    if nothing:
         return None
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     return str(value).strip() or None
 
 
-def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
+def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str], layer: str | None = None) -> Vectors:
     import pyogrio
     import pyproj
     import shapely
@@ -156,14 +180,20 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     layers = [name for name, kind in pyogrio.list_layers(whole) if kind is not None]
     if not layers:
         raise DataError(f"{path} has no layer with geometries")
-    known = {layer: list(pyogrio.read_info(whole, layer=layer)["fields"]) for layer in layers}
-    fitting = [layer for layer in layers if set(fields) <= set(known[layer])]
+    if layer is not None:
+        if layer not in layers:
+            raise DataError(f"{path} has no layer '{layer}'{did_you_mean(layer, layers)}; it has {', '.join(layers)}")
+        layers = [layer]
+    known = {own: list(pyogrio.read_info(whole, layer=own)["fields"]) for own in layers}
+    fitting = [own for own in layers if set(fields) <= set(known[own])]
     if len(fitting) != 1:
         _check_fields(path, fields, known[layers[0]])
-        raise DataError(f"{path} has several layers with these fields: {', '.join(fitting)}; give a file with one")
+        listed = ", ".join(fitting)
+        what = "give a file with one, or `layer` to mgcap train"  # other commands have no such option
+        raise DataError(f"{path} has several layers with these fields: {listed}; {what}")
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known[fitting[0]]]
     meta, _, geometries, values = pyogrio.raw.read(whole, layer=fitting[0], columns=wanted, force_2d=True)
-    columns = {name: [_text(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}
+    columns = {name: [text_of(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}
     crs = pyproj.CRS.from_user_input(meta["crs"]) if meta["crs"] else None
     if crs is not None and crs.name.startswith("Undefined"):  # what a GeoPackage says of none
         crs = None
@@ -196,10 +226,10 @@ def _geojson(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
         _check_fields(path, fields, known)
     geometries = np.array([shape(own) if own else None for own in shapes], object)
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known]
-    columns = {name: [_text(own.get(name)) for own in properties] for name in wanted}
+    columns = {name: [text_of(own.get(name)) for own in properties] for name in wanted}
     said = ((content.get("crs") or {}).get("properties") or {}).get("name")  # of older files
     crs = pyproj.CRS.from_user_input(said or "OGC:CRS84")
-    return Vectors(path.name, shapely.force_2d(geometries), columns, crs, plain=said is None)
+    return Vectors(path.name, shapely.force_2d(geometries), columns, crs, degrees=said is None)
 
 
 def _parquet(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
@@ -215,7 +245,7 @@ def _parquet(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vect
     _check_fields(path, fields, [name for name in schema.names if name != geometry])
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in schema.names]
     table = geopandas.read_parquet(path, columns=[*wanted, geometry])
-    columns = {name: [_text(v) for v in table[name].astype(object)] for name in wanted}
+    columns = {name: [text_of(v) for v in table[name].astype(object)] for name in wanted}
     return Vectors(path.name, shapely.force_2d(table.geometry.to_numpy()), columns, table.crs)
 
 
@@ -241,7 +271,7 @@ def _csv(path: Path, fields: Sequence[str], optional: Sequence[str]) -> Vectors:
             place = [_coordinate(path, number, lower[axis], row[lower[axis]]) for axis in pairs[0]]
             geometries.append(None if None in place else shapely.Point(*place))
             for name in wanted:
-                columns[name].append(_text(row[name]))
+                columns[name].append(text_of(row[name]))
     crs = pyproj.CRS.from_user_input("OGC:CRS84") if pairs[0] in _DEGREES else None
     return Vectors(path.name, np.array(geometries, object), columns, crs, plain=crs is None)
 

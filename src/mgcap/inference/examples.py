@@ -13,6 +13,10 @@ from mgcap.typing import Array
 
 #: Between images of which no place is known, so that no two are neighbours.
 FAR = 1e7
+#: Where images without a place lie, up and down.
+_NOWHERE = -1e12
+#: Vectors of one cell differ by no more of their length, whatever machine they were made on.
+_SAME = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,41 @@ def joined(parts: Sequence[Examples]) -> Examples:
     return Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in EXAMPLE_TENSORS))
 
 
+def moved(examples: Examples, rasters: int) -> Examples:
+    """Those of a raster without a place on the Earth, by so many such rasters farther from the first one."""
+    return Examples(examples.vectors, examples.targets, examples.places + torch.tensor([FAR * rasters, 0.0]))
+
+
+def places_used(examples: Examples) -> int:
+    """How many rasters without a place on the Earth lie where examples lie."""
+    own = examples.places[examples.places[:, 1] > _NOWHERE / 2, 0]
+    return 1 + int(own.max() // FAR) if len(own) else 0
+
+
+def same_cells(old: Examples, new: Examples) -> tuple[Array, Array, bool]:
+    """Pairs of examples that are of the same cell, and whether other cells lie at a place of both."""
+    known: dict[tuple[float, ...], list[int]] = {}
+    for number, place in enumerate(map(tuple, old.places.tolist())):
+        known.setdefault(place, []).append(number)
+    pairs = [(o, n) for n, place in enumerate(map(tuple, new.places.tolist())) for o in known.get(place, ())]
+    ours, theirs = np.array(pairs, np.int64).reshape(-1, 2).T
+    one, other = old.vectors[torch.from_numpy(ours)].float(), new.vectors[torch.from_numpy(theirs)].float()
+    same = ((one - other).norm(dim=1) <= _SAME * one.norm(dim=1)).numpy()
+    return ours[same], theirs[same], bool((~same).any())
+
+
+def settled(old: Examples, new: Examples) -> tuple[Examples, int]:
+    """Both together but for cells to which they give different classes, and how many these are."""
+    ours, theirs, _ = same_cells(old, new)
+    differ = (old.targets.numpy()[ours] != new.targets.numpy()[theirs]) if len(ours) else np.zeros(0, bool)
+    kept = []
+    for part, gone in ((old, ours[differ]), (new, theirs[differ])):
+        left = torch.ones(len(part), dtype=torch.bool)
+        left[torch.from_numpy(gone)] = False
+        kept.append(part.part(left.nonzero()[:, 0]))
+    return joined(kept).ordered(), len(np.unique(theirs[differ]))
+
+
 def apart(count: int) -> Array:
     """Places of images that have none: each lies alone."""
-    return np.stack((FAR * np.arange(1, count + 1, dtype=np.float64), np.full(count, -1e12)), -1)
+    return np.stack((FAR * np.arange(1, count + 1, dtype=np.float64), np.full(count, _NOWHERE)), -1)

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from mgcap.errors import DataError, MgcapError, did_you_mean
 from mgcap.evaluation.assessment import Estimate
 from mgcap.evaluation.spatial import block_numbers, blocked_share
-from mgcap.inference.examples import Examples, joined
+from mgcap.geo.labels import SEVERAL
+from mgcap.inference.examples import FAR, Examples, joined, moved, places_used, same_cells, settled
 from mgcap.inference.projection import projection_for
 from mgcap.labelling.rasters import Drawn
-from mgcap.labelling.teaching import Taught, regrouped, teach
+from mgcap.labelling.teaching import Look, Taught, regrouped, teach
+from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+
+
+class Change(NamedTuple):
+    """What became of a class."""
+
+    labels_before: int
+    labels_now: int
+    before: Estimate | None  #: share that the model was right about while their blocks were held out; None if unknown
+    now: Estimate | None  #: the same of the new one
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,8 @@ class Grown:
         after: Share of the same labels that the new one is right about while their block is held out.
         added: Classes that are new.
         gone: Classes that are no more.
+        changes: For each class, by its name now.
+        left_out: Labels that were left out as old and new ones contradict each other, by reason.
     """
 
     taught: Taught
@@ -41,6 +56,8 @@ class Grown:
     after: Estimate | None
     added: tuple[str, ...]
     gone: tuple[str, ...]
+    changes: dict[str, Change]
+    left_out: dict[str, int]
 
 
 def grow(
@@ -79,18 +96,118 @@ def grow(
     old, wanted = regrouped(known, classes, names)
     card = dict(base.provenance_.get("taught") or {})
     side = block or float(base.metrics_.get("block") or 0) or 1.0
-    every, all_names = old, wanted
+    every, all_names, contradicted, look = old.ordered(), wanted, 0, None
     new = None
     if drawn is not None:
         all_names = sorted({*wanted, *drawn.classes})
-        new = drawn.examples.renumbered([all_names.index(name) for name in drawn.classes])
-        every = joined([old.renumbered([all_names.index(name) for name in wanted]), new])
-    card["extended"] = int(card.get("extended", 0)) + 1
-    taught = teach(base, every, all_names, block=side, card=card, keep=keep, look=None if drawn is None else drawn.look)
+        placed, look = _placed(known, drawn, card)
+        new = placed.renumbered([all_names.index(name) for name in drawn.classes])
+        every, contradicted = settled(old.renumbered([all_names.index(name) for name in wanted]), new)
+    left_out = {SEVERAL: contradicted} if contradicted else {}
+    _note(card, every, all_names, drawn, left_out, side)
+    taught = teach(base, every, all_names, block=side, card=card, keep=keep, look=look)
     before, after = (None, None) if new is None else _compared(base, names, taught, new, all_names)
     final = [str(name) for name in taught.classifier.classes_]
     gone = tuple(name for name in classes if name not in final)
-    return Grown(taught, before, after, tuple(name for name in final if name not in classes), gone)
+    added = tuple(name for name in final if name not in classes)
+    return Grown(taught, before, after, added, gone, _changes(base, known, names, taught), left_out)
+
+
+def _placed(known: Examples, drawn: Drawn, card: dict[str, Any]) -> tuple[Examples, Look]:
+    """New labels where they lie: on rasters without a place on the Earth, beside those of the card.
+
+    The card takes the names of the rasters. One that the model was taught by before lies where it lay.
+    """
+    rasters: list[str] = [str(name) for name in card.get("rasters", ())]
+    card["rasters"] = rasters
+    if card.get("unit", drawn.unit) != drawn.unit:
+        what = ("has no place", "have one") if drawn.unit == "pixels" else ("lies on the Earth", "have no place there")
+        raise DataError(f"{drawn.rasters[0]} {what[0]}, and the rasters of the model {what[1]}")
+    if drawn.unit == "m":
+        rasters += [name for name in dict.fromkeys(drawn.rasters) if name not in rasters]
+        return drawn.examples, drawn.look
+    rasters += [""] * (places_used(known) - len(rasters))
+    parts, begin, before = [], 0, {}
+    for number, (name, labelled) in enumerate(zip(drawn.rasters, drawn.labelled, strict=True)):
+        own = drawn.examples.part(torch.arange(begin, begin + len(labelled.cells)))
+        begin += len(own)
+        slot = _slot(known, own, name, number, [("" if k in before else other) for k, other in enumerate(rasters)])
+        if slot == len(rasters):
+            rasters.append(name)
+        parts.append(moved(own, slot - number))
+        before[slot] = number
+
+    def look(place: Array, side: int) -> Array | None:
+        slot = int(place[0] // FAR)
+        return drawn.look(place + np.array([FAR * (before[slot] - slot), 0.0]), side) if slot in before else None
+
+    return joined(parts), look
+
+
+def _slot(known: Examples, own: Examples, name: str, number: int, rasters: Sequence[str]) -> int:
+    """Which of the rasters of the model, by its name and what it shows, a raster is; the next one if none."""
+    for slot, other in enumerate(rasters):
+        if other in (name, Path(name).stem) and not same_cells(known, moved(own, slot - number))[2]:
+            return slot
+    return len(rasters)
+
+
+def _note(
+    card: dict[str, Any],
+    every: Examples,
+    classes: Sequence[str],
+    drawn: Drawn | None,
+    left_out: Mapping[str, int],
+    block: float,
+) -> None:
+    """Let a card say what the model was taught by in all."""
+    counts = np.bincount(every.targets.numpy(), minlength=len(classes)).tolist()
+    card["labels"] = {name: count for name, count in zip(classes, counts, strict=True) if count}
+    card["extended"] = int(card.get("extended", 0)) + 1
+    card["block"] = block
+    total = dict(card.get("left_out") or {})
+    for reasons in (left_out, {} if drawn is None else drawn.left_out):
+        for why, count in reasons.items():
+            total[why] = total.get(why, 0) + count
+    card["left_out"] = total
+    if drawn is not None:
+        card["files"] = [*card.get("files", ()), *drawn.files]
+        card["unit"] = drawn.unit
+
+
+def _changes(base: SceneClassifier, known: Examples, names: Sequence[str], taught: Taught) -> dict[str, Change]:
+    """How right old and new model are about the labels that each was taught by, by the names that classes have now.
+
+    What the old one says of labels that it has not seen is what its own examples alone teach.
+    """
+    classes = [str(name) for name in base.classes_]
+    final = [str(name) for name in taught.classifier.classes_]
+    now = _shares(taught, final)
+    before: dict[str, tuple[int, Estimate | None]] = {}
+    if len(set(known.targets.tolist())) > 1:
+        old = teach(base, known, classes, block=taught.block, keep=False)
+        after = dict(zip(classes, names, strict=True))
+        before = _shares(old, [after[str(name)] for name in old.classifier.classes_])
+    none: tuple[int, Estimate | None] = 0, None
+    found = {}
+    for name in final:
+        (count, share), (labels, later) = before.get(name, none), now.get(name, none)
+        found[name] = Change(count, labels, share, later)
+    return found
+
+
+def _shares(taught: Taught, names: Sequence[str]) -> dict[str, tuple[int, Estimate | None]]:
+    """Labels of each class, and the share that is right, if classes of a model have other names."""
+    truth = np.array([names[number] for number in taught.examples.targets.tolist()], object)
+    said = np.array([names[number] if number >= 0 else None for number in taught.said.tolist()], object)
+    blocks = block_numbers(taught.examples.places.numpy(), taught.block)
+    found: dict[str, tuple[int, Estimate | None]] = {}
+    for name in dict.fromkeys(names):
+        own = truth == name
+        told = own & (taught.said >= 0)
+        known = told.any() and taught.estimate is not None
+        found[name] = int(own.sum()), blocked_share(said[told] == name, blocks[told]) if known else None
+    return found
 
 
 def _new_names(
@@ -125,7 +242,7 @@ def _compared(
     before = blocked_share(right, blocks) if len(right) else None
     final = taught.examples
     numbers = {place: number for number, place in enumerate(map(tuple, final.places.tolist()))}
-    own = np.array([numbers[tuple(place)] for place in new.places.tolist()])
-    told = taught.right[own] >= 0
+    own = np.array([numbers.get(tuple(place), -1) for place in new.places.tolist()])
+    told = (own >= 0) & (taught.right[own] >= 0)  # contradicted ones are there no more
     after = blocked_share(taught.right[own][told] > 0, blocks[told]) if told.any() else None
     return before, after

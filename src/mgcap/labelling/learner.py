@@ -33,6 +33,8 @@ BLOCK_TILES = 4
 LEAST_LABELS, LEAST_KNOWN = 8, 20
 #: Strata of how clear cells are, labels in each at least, and cells of a large pool that are looked at.
 STRATA, LEAST_IN_STRATUM, SOME = 5, 5, 8192
+#: Labelled cells that the limit of what is unknown is told from at most, and cosines that are in memory at a time.
+LIMIT_LABELS, AT_ONCE = 2048, 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,9 +248,13 @@ class Learner:
         own = next((found for found in folds if found is not None), None)
         if own is None or len(given.cells) < LEAST_KNOWN:
             return float("inf")
-        directions = self.pool.likeness.directions(given.cells)
-        cosines = (directions @ directions.T).masked_fill(torch.from_numpy(own[:, None] == own), -1.0)
-        return float(np.quantile(1 - cosines.amax(1).double().numpy(), 1 - self.alpha))
+        directions, folds_of = self.pool.likeness.directions(given.cells), torch.from_numpy(own)
+        asked = np.sort(self._order[given.cells].argsort(kind="stable")[:LIMIT_LABELS])  # of many, some say as much
+        nearest = []
+        for part in torch.split(torch.from_numpy(asked), max(1, AT_ONCE // len(directions))):
+            cosines = directions[part] @ directions.T
+            nearest.append(cosines.masked_fill_(folds_of[part, None] == folds_of, -1.0).amax(1))
+        return float(np.quantile(1 - torch.cat(nearest).double().numpy(), 1 - self.alpha))
 
 
 def _stand_for(clear: Array, every: Array) -> Array:

@@ -41,14 +41,28 @@ class Likeness:
 
     def __init__(self, vectors: Tensor) -> None:
         self.vectors = vectors
-        sums = [part.float().sum(0, dtype=torch.float64) for part in torch.split(vectors, TOGETHER)]
-        self.mean = (torch.stack(sums).sum(0) / max(1, len(vectors))).float() if sums else torch.zeros(0)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """``[p]``: of all cells."""
+        sums = torch.zeros(-(-len(self.vectors) // TOGETHER), self.vectors.shape[1], dtype=torch.float64)
+
+        def fill(part: slice) -> None:
+            sums[part.start // TOGETHER] = self.vectors[part].float().sum(0, dtype=torch.float64)
+
+        in_parts(fill, len(self.vectors))
+        return (sums.sum(0) / max(1, len(self.vectors))).float()
 
     @cached_property
     def lengths(self) -> Tensor:
         """``[n]``: of the centred vectors."""
-        parts = [(part.float() - self.mean).norm(dim=1) for part in torch.split(self.vectors, TOGETHER)]
-        return torch.cat(parts).clamp_min(1e-12) if parts else torch.zeros(0)
+        found, mean = torch.empty(len(self.vectors)), self.mean
+
+        def fill(part: slice) -> None:
+            found[part] = (self.vectors[part].float() - mean).norm(dim=1)
+
+        in_parts(fill, len(found))
+        return found.clamp_min_(1e-12)
 
     @cached_property
     def spread(self) -> float:
@@ -94,6 +108,8 @@ class Nearest:
             cells: All that are labelled now, in any order.
         """
         wanted = {int(cell) for cell in cells}
+        if len(wanted) == len(self._which):  # each is its own nearest, however many there are
+            return np.zeros(len(wanted), np.float32)
         gone = torch.tensor(sorted(self._labelled - wanted), dtype=torch.int64)
         kept = np.array(sorted(self._labelled & wanted), np.int64)
         if len(gone):

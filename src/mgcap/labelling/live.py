@@ -207,6 +207,7 @@ class Live:
     # the threads
 
     def _refit(self) -> None:
+        self.pool.warm()  # before the first label comes
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self.wanted != self._done)

@@ -70,7 +70,11 @@ class Pool:
 
     @cached_property
     def _numbers(self) -> dict[tuple[int, int, int], int]:
-        return {(int(a), int(b), int(c)): number for number, (a, b, c) in enumerate(self.cells)}
+        return {(a, b, c): number for number, (a, b, c) in enumerate(self.cells.tolist())}
+
+    def warm(self) -> None:
+        """Make now what is made of all cells when it is first asked for, which takes a while for many of them."""
+        _ = self.likeness.spread, self._tree, self._numbers
 
     def number(self, raster: int, row: int, column: int) -> int | None:
         """The number of a cell; None if it has no data."""

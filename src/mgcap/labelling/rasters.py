@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ from mgcap.errors import DataError, RasterError
 from mgcap.geo.earth import on_earth
 from mgcap.geo.index import Index
 from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
-from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, none_labelled
+from mgcap.geo.labels import SEVERAL, Labelled, cells_of_index, classes_in, label_cells, none_labelled
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
 from mgcap.geo.sources import crs_of, cut_tile
-from mgcap.geo.vectors import Vectors, read_vectors
+from mgcap.geo.vectors import Vectors, read_vectors, text_of
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.examples import Examples, joined
 from mgcap.labelling.kinds import imagery_for, seeing
@@ -31,6 +31,9 @@ from mgcap.typing import Array
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
+
+#: How labels that are in no file are called.
+_TABLE = "the table of labels"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Drawn:
         indexes: Of the rasters.
         look: Finds the pictures of examples.
         imagery: What the rasters are like.
+        files: Names of the files of labels, without folders.
     """
 
     examples: Examples
@@ -52,6 +56,22 @@ class Drawn:
     indexes: tuple[Index, ...]
     look: Look
     imagery: Imagery
+    files: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How much has no label, by reason."""
+        return _summed([own.left_out for own in self.labelled])
+
+    @property
+    def rasters(self) -> list[str]:
+        """Names of the rasters, without folders."""
+        return [Path(index.plan.raster).name for index in self.indexes]
+
+    @property
+    def unit(self) -> str:
+        """Of the places."""
+        return "m" if on_earth(crs_of(self.indexes[0])) else "pixels"
 
 
 def fit_raster(
@@ -70,8 +90,8 @@ def fit_raster(
 
     Args:
         rasters: As for :func:`mgcap.geo.mapping.map_raster`.
-        labels: Vector files (see :func:`mgcap.geo.vectors.read_vectors`) or GeoDataFrames with points, lines or
-            polygons, one or several.
+        labels: Vector files, as paths or read by :func:`mgcap.geo.vectors.read_vectors`, or GeoDataFrames with points,
+            lines or polygons, one or several.
         field: With the class of each feature.
         base: A model, or its file or name, whose network is used; not its head.
         folder: Takes the index of each raster, as ``scene.zarr``.
@@ -83,7 +103,7 @@ def fit_raster(
     drawn = draw_examples(rasters, labels, field, base=base, folder=folder, progress=progress, **options)
     own = _loaded(base)
     side = block_side(drawn.indexes, block)
-    card = card_of(drawn, rasters, labels, side)
+    card = card_of(drawn, side)
     return teach(
         own, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card, keep=keep, look=drawn.look
     )
@@ -104,11 +124,13 @@ def draw_examples(
 
     Raises:
         DataError: If no cell gets a label.
+        RasterError: If some rasters lie on the Earth, and others have no place.
     """
     classifier, chosen = _loaded(base), chosen_options(draw_examples, options)
     paths = [rasters] if isinstance(rasters, str | Path) else list(rasters)
     vectors = [_vectors(own, field) for own in _listed(labels)]
     classes = classes_in(vectors, field)
+    _check_together(paths, chosen.allow_vrt)
     parts, indexes, found, imagery = [], [], [], classifier.imagery_
     for number, path in enumerate(paths):
         index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
@@ -119,7 +141,19 @@ def draw_examples(
     examples = joined(parts)
     if not len(examples):
         raise none_labelled(vectors, paths, found)
-    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery)
+    files = tuple(own.name if own.name != _TABLE else "a table" for own in vectors)
+    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
+
+
+def _check_together(paths: Sequence[str | Path], allow_vrt: bool) -> None:
+    """See that the places of all rasters are in one unit."""
+    placed = []
+    for path in paths:
+        with open_raster(path, allow_vrt) as dataset:
+            placed.append(on_earth(dataset.crs))
+    if len(set(placed)) > 1:
+        nowhere = Path(paths[placed.index(False)]).name
+        raise RasterError(f"{nowhere} does not say where it lies, and others do; train with those that do, or without")
 
 
 def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
@@ -144,8 +178,16 @@ def _vectors(labels: Any, field: str) -> Vectors:
         raise DataError(f"the table of labels has no column '{field}'; it has {', '.join(map(str, labels.columns))}")
     import shapely
 
-    names = [None if value is None or value != value else str(value).strip() or None for value in labels[field]]
-    return Vectors("the table of labels", shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
+    names = [text_of(value) for value in labels[field]]
+    return Vectors(_TABLE, shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
+
+
+def _summed(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for own in parts:
+        for name, count in own.items():
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def _together(every: Sequence[Labelled]) -> Labelled:
@@ -154,10 +196,7 @@ def _together(every: Sequence[Labelled]) -> Labelled:
         return every[0]
     cells = np.concatenate([own.cells for own in every])
     targets = np.concatenate([own.targets for own in every])
-    left: dict[str, int] = {}
-    for own in every:
-        for why, count in own.left_out.items():
-            left[why] = left.get(why, 0) + count
+    left = _summed([own.left_out for own in every])
     places, which = np.unique(cells, axis=0, return_inverse=True)
     which = which.reshape(-1)
     low, high = np.full(len(places), 1 << 30), np.full(len(places), -1)
@@ -165,8 +204,7 @@ def _together(every: Sequence[Labelled]) -> Labelled:
     np.maximum.at(high, which, targets)
     one = low == high
     if several := int((~one).sum()):
-        why = "cells with labels of several classes"
-        left[why] = left.get(why, 0) + several
+        left[SEVERAL] = left.get(SEVERAL, 0) + several
     return Labelled(places[one], low[one], every[0].classes, left)
 
 
@@ -250,21 +288,13 @@ def block_side(indexes: Sequence[Index], block: str | None) -> float:
     return side
 
 
-def card_of(drawn: Drawn, rasters: Any, labels: Any, block: float) -> dict[str, Any]:
+def card_of(drawn: Drawn, block: float) -> dict[str, Any]:
     """How a model was taught, for its file: names of files, no paths."""
-    names = [str(rasters)] if isinstance(rasters, str | Path) else [str(own) for own in rasters]
-    files = [Path(own).name if isinstance(own, str | Path) else "a table" for own in _listed(labels)]
-    counts: dict[str, int] = {}
-    left: dict[str, int] = {}
-    for own in drawn.labelled:
-        for name, count in own.counts.items():
-            counts[name] = counts.get(name, 0) + count
-        for why, count in own.left_out.items():
-            left[why] = left.get(why, 0) + count
     return {
-        "rasters": [Path(name).name for name in names],
-        "files": files,
-        "labels": counts,
-        "left_out": left,
+        "rasters": drawn.rasters,
+        "files": list(drawn.files),
+        "labels": _summed([own.counts for own in drawn.labelled]),
+        "left_out": drawn.left_out,
         "block": block,
+        "unit": drawn.unit,
     }

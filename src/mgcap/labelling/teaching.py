@@ -48,7 +48,8 @@ class Taught:
         by_class: For each class how many examples it has, and which share of them is right where blocks are held out.
         block: Side of a block in the unit of the places.
         examples: That it was taught by.
-        right: For each whether it was right while its block was held out: 1, 0, or -1 if it never was.
+        said: For each the class, by its number in the classifier, that it was given while its block was held out; -1
+            if it never was.
     """
 
     classifier: SceneClassifier
@@ -57,7 +58,13 @@ class Taught:
     by_class: dict[str, tuple[int, Estimate | None]]
     block: float
     examples: Examples
-    right: Array
+    said: Array
+
+    @property
+    def right(self) -> Array:
+        """For each example whether it was right while its block was held out: 1, 0, or -1 if it never was."""
+        found: Array = np.where(self.said < 0, -1, self.said == self.examples.targets.numpy())
+        return found
 
 
 def teach(
@@ -105,9 +112,9 @@ def teach(
     )
     classifier.examples_ = examples if keep else None
     known = ~np.isnan(learned.held_out).any(1)
-    right = np.where(known, np.nan_to_num(learned.held_out).argmax(1) == learned.targets, -1)
-    by_class = _by_class(learned, right, pool, names, block)
-    return Taught(classifier, learned.estimate, learned.random, by_class, block, examples, right)
+    said = np.where(known, np.nan_to_num(learned.held_out).argmax(1), -1)
+    by_class = _by_class(learned, np.where(known, said == learned.targets, -1), pool, names, block)
+    return Taught(classifier, learned.estimate, learned.random, by_class, block, examples, said)
 
 
 def taught_classifier(
