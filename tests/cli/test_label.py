@@ -13,9 +13,6 @@ import httpx
 import numpy as np
 import pytest
 
-from mgcap.cli.label import _again
-from mgcap.errors import DataError
-from mgcap.labelling.about import ChosenOptions, ProjectRaster
 from mgcap.labelling.project import Project
 from tests.cli.run import run
 from tests.labelling.projects import make_project
@@ -38,20 +35,6 @@ def test_what_is_missing_is_said(
     result = run("label", *arguments, code=1)
     assert words in result.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-def test_options_of_the_first_time_are_taken_again_and_other_cells_refused_at_once(tmp_path: Path) -> None:
-    own = ProjectRaster(
-        raster="a.tif", index="a.zarr", chosen=ChosenOptions(cells=2, tile="50px", bands=(4, 3, 2), scale="0,3000")
-    )
-    values = {"cells": 4, "tile": None, "bands": None, "scale": "auto", "min_valid": 0.5, "allow_vrt": False}
-    first = {**values, "cells": 2, "tile": "50px", "bands": (4, 3, 2), "scale": "0,3000"}
-    assert _again(own, values, set()) == first
-    assert _again(own, {**values, "cells": 2, "scale": "auto"}, {"cells", "scale"}) == {**first, "scale": "auto"}
-    assert _again(None, values, set()) == values
-    for given in ({"cells"}, {"tile"}, {"cells", "tile"}):
-        with pytest.raises(DataError, match=r"labels of a\.tif are for the cells of the first time; leave out --"):
-            _again(own, values, given)
 
 
 def _started(folder: Path, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from mgcap.errors import DataError
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
-    from mgcap.labelling.about import ProjectRaster
+    from mgcap.labelling.preparing import Beginning
     from mgcap.labelling.project import Project
     from mgcap.serve.settings import Settings
 
@@ -81,22 +80,22 @@ def label(
     r.need_geo()
     need_web()
     files = options.files(rasters or [])
-    folder = (project or Path(f"{Path(files[0]).stem}.labels")).expanduser()
+    from mgcap.labelling.preparing import Beginning, default_folder
+
+    folder = (project or default_folder(files)).expanduser()
     base = Base(options)
     if files:
         sources = {name: context.get_parameter_source(name) for name in options.values()}
         given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
-        _prepare(base, files, folder, index or [], (from_model, block), given)
+        _prepare(base, files, folder, index or [], Beginning(options.model, from_model, block), given)
     elif index or from_model or block:
         raise DataError("--index, --from-model and --block are for a new project; give its raster too")
     from mgcap.labelling.project import Project
-    from mgcap.serve.labellers import port_for, tokens_for
+    from mgcap.serve.labellers import port_for, tokens_for, user_name
 
     opened = Project(folder, options.allow_vrt)
     user = user_name()
-    for name in [own.strip() for own in (classes or "").split(",") if own.strip()]:
-        if name.casefold() not in {own.name.casefold() for own in opened.classes}:
-            opened.add_class(name)
+    opened.add_missing([own.strip() for own in (classes or "").split(",") if own.strip()])
     for path in labels or []:
         _load(opened, path, field, user)
     from mgcap.serve.settings import Settings
@@ -118,78 +117,26 @@ class Base:
     def __init__(self, options: r.RasterOptions) -> None:
         self.options = options
         self._found: SceneClassifier | None = None
-        self.folder: Path | None = None
-        self.name = ""
+        self.project: Project | None = None
 
     def __call__(self) -> SceneClassifier:
         """The model; that of the project, where it names one."""
         if self._found is None:
-            model = self.options.model
-            if self.folder is not None:
-                model = self.folder / self.name if (self.folder / self.name).is_file() else Path(self.name)
+            model = self.options.model if self.project is None else self.project.model
             self._found = r.load_model(model, self.options.add, self.options.device, self.options.engine)
         return self._found
 
 
 def _prepare(
-    base: Base,
-    files: list[str | Path],
-    folder: Path,
-    indexes: list[Path],
-    chosen: tuple[bool, float | None],
-    given: set[str],
+    base: Base, files: list[str | Path], folder: Path, indexes: list[Path], beginning: Beginning, given: set[str]
 ) -> None:
     """Make or complete the indexes, and let the project have the rasters."""
-    import os
+    from mgcap.labelling.preparing import prepare_project
 
-    from mgcap.geo.opening import is_virtual
-    from mgcap.geo.plan import MapOptions
-    from mgcap.labelling.about import OPTIONS, add_raster, create_project, is_project, known_raster
-    from mgcap.labelling.project import Project
-    from mgcap.labelling.rasters import index_for
-    from mgcap.persistence.shipped import find_model
-
-    if indexes and len(indexes) != len(files):
-        raise DataError(f"--index is needed for each of the {len(files)} rasters, in their order")
-    if any(is_virtual(file) for file in files):
-        raise DataError("mgcap label takes files of this machine; copy what lies elsewhere")
-    known = [known_raster(folder, Path(file)) for file in files]
-    targets = indexes or [
-        folder / there.index if there else own
-        for there, own in zip(known, r.targets(files, None, lambda stem: f"{stem}.zarr"), strict=True)
-    ]
-    values = [_again(there, base.options.values(), given) for there in known]
-    classifier = base()
+    options = {name: value for name, value in base.options.values().items() if name in given}
+    own = [path.expanduser() for path in indexes]
     with base.options.workers() as workers:
-        for file, target, own in zip(files, targets, values, strict=True):
-            index_for(classifier, file, folder, MapOptions(**own, index=target.expanduser()), workers, bars)
-    model = base.options.model
-    name = (
-        os.path.relpath(find_model(model).resolve(), folder.resolve())
-        if Path(model).expanduser().is_file()
-        else str(model)
-    )
-    from_model, block = chosen
-    if is_project(folder) and from_model and not Project(folder).about.prior:
-        bars.say("--from-model is for new projects; this one goes on as it began")
-    create_project(folder, name, [str(own) for own in classifier.classes_] if from_model else (), block)
-    for file, target, own in zip(files, targets, values, strict=True):
-        asked = {name: own[name] for name in OPTIONS}
-        add_raster(folder, Path(file), target.expanduser(), base.options.allow_vrt, asked)
-
-
-def _again(known: ProjectRaster | None, values: dict[str, Any], given: set[str]) -> dict[str, Any]:
-    """Options of a raster; what is not given is as the first time, as labels are for the cells that this made."""
-    if known is None or known.chosen is None:
-        return values
-    before = known.chosen.model_dump()
-    if other := [f"--{name}" for name in ("cells", "tile") if name in given and values[name] != before[name]]:
-        side = "" if known.labelled is None else f" of {known.labelled.cell[0]} x {known.labelled.cell[1]} pixels"
-        raise DataError(
-            f"the labels of {known.name} are for the cells{side} of the first time; leave out {' and '.join(other)}, "
-            "or begin another --project"
-        )
-    return {name: before[name] if name in before and name not in given else value for name, value in values.items()}
+        prepare_project(base(), files, folder, options, beginning, own, workers, bars)
 
 
 def _load(project: Project, path: Path, field: str | None, user: str) -> None:
@@ -208,16 +155,6 @@ def need_web() -> None:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise DataError("the page needs more packages: pip install 'mgcap[web]'") from error
-
-
-def user_name() -> str:
-    """Who sits at this machine."""
-    from mgcap.labelling.classes import clean_name
-
-    try:
-        return clean_name(getpass.getuser())
-    except (OSError, KeyError, DataError):  # a container's user may have no name
-        return "me"
 
 
 def _open(url: str, no_browser: bool) -> None:
@@ -269,10 +206,10 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     """
     from mgcap.labelling.live import Live
     from mgcap.serve.connections import Server, bound_logs, server_config
-    from mgcap.serve.labellers import keep_port
+    from mgcap.serve.labellers import keep_port, user_name
     from mgcap.serve.labelling import create_label_app
 
-    base.folder, base.name = project.folder, project.about.model
+    base.project = project
     with bars("Opening the project", None):
         live = Live(project, base)
         app = create_label_app(live, user_name(), settings)

@@ -171,7 +171,7 @@ def _search_seconds(index: Path, many: int = 0) -> float:
 
 
 def _repeated(index: Index, path: Path, many: int) -> Index:
-    """An index of at least ``count`` cells: its own side by side and below each other, with noise."""
+    """An index of ``many`` cells or more: its own side by side and below each other, with noise."""
     rng, grid, block = np.random.default_rng(0), index.plan.grid, 64
     vectors, rotations, valid = (np.asarray(index.group[name]) for name in ("vectors", "rotations", "valid"))
     times = math.ceil(math.sqrt(many / (grid.rows * grid.columns)))

@@ -117,6 +117,18 @@ class Project:
         """See what another process has made of the classes."""
         self.about = self.about.model_copy(update={"classes": read_about(self.folder).classes})
 
+    @property
+    def model(self) -> Path:
+        """Whose descriptors the indexes have: its file, or its name."""
+        own = self.folder / self.about.model
+        return own if own.is_file() else Path(self.about.model)
+
+    def add_missing(self, names: Sequence[str]) -> None:
+        """A class of each name that there is none of."""
+        for name in names:
+            if name.casefold() not in {own.name.casefold() for own in self.classes}:
+                self.add_class(name)
+
     def add_class(self, name: str, colour: str | None = None) -> LabelClass:
         """One more class."""
         with self.store.changing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import secrets
@@ -17,6 +18,14 @@ from mgcap.labelling.classes import clean_name
 from mgcap.persistence.files import write_json
 
 _FILE, _PORT = "people.json", "port.json"
+
+
+def user_name() -> str:
+    """Who sits at this machine."""
+    try:
+        return clean_name(getpass.getuser())
+    except (OSError, KeyError, DataError):  # a container's user may have no name
+        return "me"
 
 
 def person_of(request: Request, user: str) -> str:

@@ -1,0 +1,119 @@
+"""A project made ready to be labelled: its rasters indexed, and where it is new, what it begins with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mgcap.errors import DataError
+from mgcap.geo.opening import is_virtual
+from mgcap.geo.plan import MapOptions
+from mgcap.geo.work import Workers
+from mgcap.labelling.about import OPTIONS, ProjectRaster, add_raster, create_project, is_project, known_raster
+from mgcap.labelling.project import Project
+from mgcap.labelling.rasters import index_for
+from mgcap.persistence.shipped import DEFAULT_MODEL, find_model
+from mgcap.runtime import Progress, silent
+
+if TYPE_CHECKING:
+    from mgcap.classifier import SceneClassifier
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a new project begins with.
+
+    Attributes:
+        model: Whose network describes the rasters.
+        from_model: Begin with the classes and the map of the model.
+        block: Side of the blocks of land that are held out together, in metres; by default four tiles.
+    """
+
+    model: str | Path = DEFAULT_MODEL
+    from_model: bool = False
+    block: float | None = None
+
+
+def default_folder(rasters: Sequence[str | Path]) -> Path:
+    """Where the project of some rasters is, if nothing else is said."""
+    return Path(f"{Path(rasters[0]).stem}.labels")
+
+
+def prepare_project(
+    classifier: SceneClassifier,
+    rasters: Sequence[str | Path],
+    folder: Path,
+    options: Mapping[str, Any],
+    beginning: Beginning,
+    indexes: Sequence[Path] = (),
+    workers: Workers | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Make or complete the indexes of rasters, and let a project have them; one that is there goes on as it began.
+
+    Args:
+        classifier: The model, loaded.
+        rasters: Files of this machine.
+        folder: Of the project.
+        options: Those that were given, of :class:`mgcap.geo.plan.MapOptions`; the others are as the first time.
+        beginning: What a new project begins with.
+        indexes: Of the rasters, in their order; by default those of the first time, or here, as ``scene.zarr``.
+        workers: Compute the indexes; by default this process.
+        progress: Where to report.
+
+    Raises:
+        DataError: If a raster is no file of this machine, or the labels are for other cells.
+    """
+    if indexes and len(indexes) != len(rasters):
+        raise DataError(f"`index` is needed for each of the {len(rasters)} rasters, in their order")
+    if any(is_virtual(raster) for raster in rasters):
+        raise DataError("rasters to label are files of this machine; copy what lies elsewhere")
+    if len({Path(raster).stem for raster in rasters}) < len(rasters):
+        raise DataError("two rasters have the same name; labels would not know them apart")
+    known = [known_raster(folder, Path(raster)) for raster in rasters]
+    targets = indexes or [
+        folder / own.index if own else Path(f"{Path(raster).stem}.zarr")
+        for own, raster in zip(known, rasters, strict=True)
+    ]
+    chosen = [MapOptions(**chosen_again(own, options)) for own in known]
+    for raster, target, own in zip(rasters, targets, chosen, strict=True):
+        index_for(classifier, raster, folder, dataclasses.replace(own, index=target), workers, progress)
+    if is_project(folder) and beginning.from_model and not Project(folder).about.prior:
+        progress.say("the classes of a model are for new projects to begin with; this one goes on as it began")
+    prior = [str(own) for own in classifier.classes_] if beginning.from_model else ()
+    create_project(folder, _seen_from(folder, beginning.model), prior, beginning.block)
+    for raster, target, own in zip(rasters, targets, chosen, strict=True):
+        add_raster(folder, Path(raster), target, own.allow_vrt, {name: getattr(own, name) for name in OPTIONS})
+
+
+def _seen_from(folder: Path, model: str | Path) -> str:
+    """How a project names a model: by its name, or its file as seen from the folder."""
+    if not Path(model).expanduser().is_file():
+        return str(model)
+    return os.path.relpath(find_model(model).resolve(), folder.resolve())
+
+
+def chosen_again(known: ProjectRaster | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a raster; what is not given is as the first time, as labels are for the cells that this made.
+
+    Args:
+        known: What the project says of the raster, if it has it.
+        given: Options that are asked for now.
+
+    Raises:
+        DataError: If other cells are asked for.
+    """
+    if known is None or known.chosen is None:
+        return dict(given)
+    before = known.chosen.model_dump()
+    if other := [f"`{name}`" for name in ("cells", "tile") if name in given and given[name] != before[name]]:
+        side = "" if known.labelled is None else f" of {known.labelled.cell[0]} x {known.labelled.cell[1]} pixels"
+        raise DataError(
+            f"the labels of {known.name} are for the cells{side} of the first time; leave out {' and '.join(other)}, "
+            "or begin another `project`"
+        )
+    return {**before, **given}

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgcap.classifier import SceneClassifier
+from mgcap.errors import DataError
+from mgcap.labelling.about import ChosenOptions, ProjectRaster, is_project, read_about
+from mgcap.labelling.preparing import Beginning, chosen_again, default_folder, prepare_project
+
+
+def test_options_of_the_first_time_are_taken_again_and_other_cells_refused() -> None:
+    first = {"cells": 2, "tile": "50px", "bands": (4, 3, 2), "scale": "0,3000"}
+    own = ProjectRaster(raster="a.tif", index="a.zarr", chosen=ChosenOptions.model_validate(first))
+    assert chosen_again(own, {}) == {**first, "min_valid": 0.5}
+    assert chosen_again(own, {"cells": 2, "scale": "auto"}) == {**first, "min_valid": 0.5, "scale": "auto"}
+    assert chosen_again(None, {"cells": 3}) == {"cells": 3}
+    for given in ({"cells": 4}, {"tile": None}, {"cells": 4, "tile": "60px"}):
+        with pytest.raises(DataError, match=r"labels of a\.tif are for the cells of the first time; leave out `"):
+            chosen_again(own, given)
+
+
+def test_a_new_project_has_the_classes_of_the_model_and_one_that_is_there_goes_on(
+    model_file: Path, picture: Any, write_raster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    raster = write_raster(np.asarray(picture))
+    base = SceneClassifier.load(model_file, engine="torch")
+    folder = default_folder([raster])
+    assert folder == Path("scene.labels")
+    prepare_project(base, [raster], folder, {"cells": 2}, Beginning(model_file, from_model=True))
+    about = read_about(folder)
+    assert [own.name for own in about.classes] == base.classes_.tolist() and about.prior
+    assert (folder / about.rasters[0].index).resolve() == (tmp_path / "scene.zarr").resolve()
+    assert (folder / about.model).resolve() == model_file.resolve()
+    prepare_project(base, [raster], folder, {}, Beginning("another"))
+    assert read_about(folder) == about
+    with pytest.raises(DataError, match="leave out `cells`"):
+        prepare_project(base, [raster], folder, {"cells": 1}, Beginning(model_file))
+
+
+@pytest.mark.parametrize(
+    ("rasters", "indexes", "words"),
+    [
+        (["a/one.tif", "b/one.tif"], [], "same name"),
+        (["one.tif"], [Path("x.zarr"), Path("y.zarr")], "`index` is needed for each of the 1 rasters"),
+        (["/vsicurl/http://nowhere/one.tif"], [], "files of this machine"),
+    ],
+)
+def test_what_cannot_be_labelled_makes_no_project(
+    rasters: list[str], indexes: list[Path], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=words):
+        prepare_project(SceneClassifier(), rasters, tmp_path / "p", {}, Beginning(), indexes)
+    assert not is_project(tmp_path / "p")
