@@ -1,5 +1,6 @@
 """Which cells points, lines and polygons label, against counts by hand and by pixels."""
 
+import dataclasses
 import datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from mgcap.errors import DataError
 from mgcap.geo.cellmap import CellMap
 from mgcap.geo.cells import Place
 from mgcap.geo.grid import Grid
-from mgcap.geo.labels import cells_of_index, classes_in, label_cells, none_labelled
+from mgcap.geo.labels import cells_of_index, classes_in, label_cells, left_out_of, none_labelled, together
 from mgcap.geo.vectors import Vectors
 from tests.geo.indexes import about_of, cells_of, plan_of
 
@@ -61,8 +62,44 @@ def test_cells_of_several_classes_are_counted_not_guessed():
     shapes = [Point(*_at(15, 15)), Point(*_at(16, 12)), _square(10, 20, 30, 40), _square(20, 20, 30, 30)]
     found = label_cells(_cells(), _vectors(shapes, ["a", "b", "a", "b"]))
     assert _found(found) == {(2, 1): "a", (3, 1): "a", (3, 2): "a"}
-    assert found.left_out["cells with labels of several classes"] == 1
-    assert found.left_out["cells that polygons of several classes cover"] == 1
+    assert found.left_out["cells with labels of several classes"] == 2
+    assert "cells that polygons of several classes cover" not in found.left_out  # they are among these
+
+
+def test_what_polygons_contradict_each_other_about_is_not_settled_by_a_point_or_line():
+    both = [_square(20, 20, 30, 30)] * 2
+    line = LineString([_at(15, 25), _at(35, 25)])
+    found = label_cells(_cells(), _vectors([*both, Point(*_at(25, 25)), line], ["a", "b", "a", "b"]))
+    assert _found(found) == {(2, 1): "b", (2, 3): "b"} and found.conflicts.tolist() == [[2, 2]]
+    assert found.left_out == {"cells with labels of several classes": 1}
+    beside = label_cells(_cells(), _vectors([_square(20, 20, 24, 30), Point(*_at(28, 25))], ["a", "b"]))
+    assert _found(beside) == {(2, 2): "b"} and not len(beside.conflicts)
+
+
+def test_a_file_does_not_settle_what_another_contradicts_itself_about():
+    cells, names, here = _cells(), ("a", "b"), Point(*_at(25, 25))
+    torn = label_cells(cells, _vectors([here, here, Point(*_at(15, 15))], ["a", "b", "b"]), "class", names)
+    sure = label_cells(cells, _vectors([here, Point(*_at(15, 15))], ["a", "a"]), "class", names)
+    for order in ([torn, sure], [sure, torn, torn], [torn, sure, sure]):
+        found = together(order)
+        assert _found(found) == {} and found.left_out == {"cells with labels of several classes": 2}
+    assert _found(together([sure, sure])) == _found(sure)
+
+
+def test_labels_on_several_rasters_are_left_out_once():
+    """What one raster has not another may; what no raster has counts once."""
+    west = _cells()
+    east = dataclasses.replace(west, place=dataclasses.replace(west.place, transform=Affine.translation(80, 0) @ WHERE))
+    shapes = [Point(*_at(15, 15)), Point(*_at(95, 15)), Point(*_at(-9, 15)), Point(*_at(85, 5)), Point(*_at(25, 25))]
+    areas = [_square(0, 20, 160, 30), _square(300, 0, 400, 60), Point(*_at(15, 15))]
+    vectors = _vectors([*shapes, *areas, None], ["a"] * 4 + [None] + ["a"] * 4)
+    found = [label_cells(own, vectors) for own in (west, east)]
+    assert left_out_of(found) == {
+        "features without a class": 1, "features without a geometry": 1, "points outside of the raster": 1,
+        "points on cells without data": 1, "polygons outside of the raster": 1,
+    }  # fmt: skip
+    assert found[0].left_out["points outside of the raster"] == 3
+    assert "polygons outside of the raster" in str(none_labelled([vectors], ["a.tif", "b.tif"], found))
 
 
 def test_a_polygon_labels_what_it_covers_by_more_than_half():

@@ -127,6 +127,17 @@ def test_what_old_and_new_labels_contradict_each_other_about_is_left_out(raster,
     assert new["rasters"] == ["scene.tif"] and new["files"] == ["a table"] * 2 and new["extended"] == 1
 
 
+def test_what_new_labels_contradict_themselves_about_is_no_example_any_more(raster, model_file, tmp_path):
+    first, second = _labels(), _labels(("stripes", "plain"), top=128, low=256)
+    second.geometry = [second.geometry[0]] * 2
+    base = _fit(raster, first, model_file, tmp_path).classifier
+    grown = grow(base, draw_examples(raster, [second, _labels(NAMES[1:2])], base=model_file, folder=tmp_path, cells=2))
+    whole = _fit(raster, [first, second], model_file, tmp_path)
+    assert len(grown.taught.examples) == len(base.examples_) - 4 * 4 and _same_head(grown, whole)
+    old, new = (own.classifier.provenance_["taught"]["left_out"] for own in (whole, grown.taught))
+    assert new == old == {"cells with labels of several classes": 4 * 4}
+
+
 def test_rasters_without_a_place_lie_beside_those_that_were_there(write_raster, raster, model_file, tmp_path):
     """One after the other or together: the same places, the same blocks; what is given again lies where it lay."""
     with rasterio.open(raster) as dataset:

@@ -188,11 +188,11 @@ def _save(taught: Taught, out: Path) -> None:
 
 def show_labels(drawn: Drawn) -> None:
     """Say what has a label, and what was left out."""
-    for index, own in zip(drawn.indexes, drawn.labelled, strict=True):
-        name = Path(index.plan.raster).name
+    for name, own in zip(drawn.rasters, drawn.labelled, strict=True):
         bars.say(f"{name}: {len(own.cells)} cells have a label")
-        for why, count in own.left_out.items():
-            bars.say(f"{name}: left out: {count} {why}")
+    where = f"{drawn.rasters[0]}: " if len(drawn.rasters) == 1 else ""
+    for why, count in drawn.left_out.items():
+        bars.say(f"{where}left out: {count} {why}")
 
 
 def show_taught(taught: Taught, unit: str) -> None:

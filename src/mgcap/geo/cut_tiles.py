@@ -208,8 +208,8 @@ def _whole(grid: Grid, found: Labelled) -> Labelled:
     kept = (found.cells < (rows, columns)).all(1)
     if kept.all():
         return found
-    left = {**found.left_out, "labelled places at the edge of the raster, where no whole tile is": int((~kept).sum())}
-    return replace(found, cells=found.cells[kept], targets=found.targets[kept], left_out=left)
+    left = {**found.cells_out, "labelled places at the edge of the raster, where no whole tile is": int((~kept).sum())}
+    return replace(found, cells=found.cells[kept], targets=found.targets[kept], cells_out=left)
 
 
 def _written(

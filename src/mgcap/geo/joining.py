@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from mgcap.geo.earth import to_ground
 from mgcap.geo.vectors import Vectors
 from mgcap.typing import Array
 
+#: For the reasons why something is left out, one after the other, at which of them the way of each part ended.
+Fates = dict[tuple[str, ...], Array]
 #: Types of geometries in shapely.
 _POINTS, _POLYGONS = (0, 4), (3, 6)
+#: Why cells are left out that polygons contradict each other about.
+SEVERAL_POLYGONS = "cells that polygons of several classes cover"
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,28 @@ class Joined:
         cells: ``[n, 2]``: row and column of the cell of each.
         truth: The class of each in the reference.
         source: The feature of each; -1 where there are several.
-        left_out: How much is not compared, by reason.
+        cells_out: How many cells are not compared, by reason.
+        fates: What became of each part that was drawn; where it is compared, the number of the reasons. The parts are
+            the same for all maps, so that what one map has not another may.
+        conflicts: ``[m, 2]``: cells of which polygons of different classes cover more than half.
     """
 
     cells: Array
     truth: Array
     source: Array
-    left_out: dict[str, int]
+    cells_out: dict[str, int]
+    fates: Fates = field(default_factory=dict)
+    conflicts: Array = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How much is not compared, by reason."""
+        return count_fates(self.fates) | self.cells_out
+
+
+def count_fates(fates: Fates) -> dict[str, int]:
+    """How much was left out for each reason."""
+    return {why: int((own == step).sum()) for reasons, own in fates.items() for step, why in enumerate(reasons)}
 
 
 def are_points(vectors: Vectors) -> bool:
@@ -115,8 +134,10 @@ def join_points(cells: CellMap, points: Array, source: Array, classes: Array) ->
     rows = (places[inside, 1] // grid.cell_height).astype(np.int64).clip(0, grid.rows - 1)
     there, known = np.stack((rows, columns), -1), cells.numbers[rows, columns] >= 0
     origin = source[inside][known]
-    left = {"points outside of the map": int((~inside).sum()), "points on cells without data": int((~known).sum())}
-    return Joined(there[known], classes[origin], origin, left)
+    fate = np.where(inside, 1, 0)
+    fate[np.flatnonzero(inside)[known]] = 2
+    fates: Fates = {("points outside of the map", "points on cells without data"): fate}
+    return Joined(there[known], classes[origin], origin, {}, fates)
 
 
 def join_polygons(cells: CellMap, polygons: Array, source: Array, classes: Array) -> Joined:
@@ -125,11 +146,13 @@ def join_polygons(cells: CellMap, polygons: Array, source: Array, classes: Array
 
     shapes = shapely.transform(polygons, cells.to_pixels)
     finite = np.isfinite(shapely.bounds(shapes)).all(1)
+    features, feature = np.unique(source, return_inverse=True)
     shapes, source = shapely.make_valid(shapes[finite]), source[finite]
     boxes, places = _boxes(cells, shapely.total_bounds(shapes))
     tree = shapely.STRtree(boxes)
     inside = np.unique(tree.query(shapes, predicate="intersects")[0])
-    of_class, outside = classes[source], len(np.unique(source)) - len(np.unique(source[inside]))
+    of_class, fate = classes[source], np.zeros(len(features), np.int64)
+    fate[feature[finite][inside]] = 1
     numbers = np.unique(of_class)
     covered = np.zeros((len(boxes), len(numbers)), np.float32)
     for column, number in enumerate(numbers):  # polygons of one class are one, also where they overlap
@@ -142,14 +165,15 @@ def join_polygons(cells: CellMap, polygons: Array, source: Array, classes: Array
         np.add.at(covered[:, column], box, share)
     touched, most = (covered > 1e-6).any(1), covered > 0.5
     known = cells.numbers[tuple(places.T)] >= 0
-    one = (most.sum(1) == 1) & known
+    one, several = (most.sum(1) == 1) & known, (most.sum(1) > 1) & known
     left = {
-        "polygons outside of the map": int((~finite).sum()) + outside,
         "cells that no class covers by more than half": int((touched & known & ~most.any(1)).sum()),
-        "cells that polygons of several classes cover": int(((most.sum(1) > 1) & known).sum()),
+        SEVERAL_POLYGONS: int(several.sum()),
         "polygons' cells without data": int((touched & ~known).sum()),
     }
-    return Joined(places[one], numbers[most[one].argmax(1)], np.full(int(one.sum()), -1), left)
+    fates: Fates = {("polygons outside of the map",): fate}
+    truth = numbers[most[one].argmax(1)]
+    return Joined(places[one], truth, np.full(len(truth), -1), left, fates, places[several])
 
 
 def join_lines(cells: CellMap, lines: Array, source: Array, classes: Array) -> Joined:
@@ -168,12 +192,14 @@ def join_lines(cells: CellMap, lines: Array, source: Array, classes: Array) -> J
     pairs, pair = np.unique(box[known] * len(numbers) + of_class[line[known]], return_inverse=True)
     enough = np.bincount(pair, length[known], len(pairs)) >= min(cells.grid.cell_width, cells.grid.cell_height) / 2
     there, which = np.divmod(pairs[enough], len(numbers)) if len(numbers) else (pairs, pairs)
+    fate = np.zeros(len(lines), np.int64)
+    fate[np.flatnonzero(finite)[line]] = 1
+    fates: Fates = {("lines outside of the map",): fate}
     left = {
-        "lines outside of the map": int((~finite).sum()) + len(shapes) - len(np.unique(line)),
         "cells that lines only touch": int((~enough).sum()),
         "lines' cells without data": int((~known).sum()),
     }
-    return Joined(places[there], numbers[which], np.full(len(there), -1), left)
+    return Joined(places[there], numbers[which], np.full(len(there), -1), left, fates)
 
 
 def _boxes(cells: CellMap, bounds: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """Labels for the cells of a raster, from points, lines and polygons that somebody drew.
 
 A point labels the cell below it, a polygon the cells that it covers by more than half, a line those that it runs
-through. What is mixed or contradicts itself is counted and left out, never guessed.
+through. What is mixed is counted and left out, never guessed, and so is each cell about which any two labels differ.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from mgcap.geo.cellmap import CellMap
 from mgcap.geo.cells import Place
 from mgcap.geo.grid import Grid
 from mgcap.geo.index import Index
-from mgcap.geo.joining import Joined, join_lines, join_points, join_polygons
+from mgcap.geo.joining import SEVERAL_POLYGONS, Fates, Joined, count_fates, join_lines, join_points, join_polygons
 from mgcap.geo.sources import crs_of, transform_of
 from mgcap.geo.vectors import Vectors
 from mgcap.typing import Array
@@ -32,6 +32,8 @@ MOST_CLASSES = 1000
 _SPACES = re.compile("[ \N{NO-BREAK SPACE}]+")
 #: Why cells have no label that have too many.
 SEVERAL = "cells with labels of several classes"
+#: From row and column to one number.
+_FLAT = np.array((1 << 32, 1))
 #: What joins the parts of a geometry, by the types of shapely.
 _JOINS = ((0, join_points), (1, join_lines), (3, join_polygons))
 
@@ -44,13 +46,22 @@ class Labelled:
         cells: ``[n, 2]``: row and column of each, in order.
         targets: ``[n]``: the number of its class.
         classes: Names of the classes.
-        left_out: How much has no label, by reason.
+        cells_out: How many cells have no label, by reason.
+        fates: How far what was drawn came, see :class:`mgcap.geo.joining.Joined`.
+        conflicts: ``[m, 2]``: cells without a label, as they have several of different classes.
     """
 
     cells: Array
     targets: Array
     classes: tuple[str, ...]
-    left_out: dict[str, int]
+    cells_out: dict[str, int]
+    fates: Fates = field(default_factory=dict)
+    conflicts: Array = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How much has no label, by reason."""
+        return left_out_of([self])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -114,21 +125,23 @@ def label_cells(
     moved = vectors.into(cells.place.crs, f"the raster {cells.path.name}")
     shapes = moved.geometries.copy()
     empty = shapely.is_missing(shapes) | shapely.is_empty(shapes)
-    left = {
-        "features without a class": int((targets < 0).sum()),
-        "features without a geometry": int((empty & (targets >= 0)).sum()),
-    }
+    fate = np.where(targets < 0, 0, np.where(empty, 1, 2))
+    fates: Fates = {("features without a class", "features without a geometry"): fate}
     shapes[empty | (targets < 0)] = None
     parts, source = _simple_parts(shapes)
     kinds = shapely.get_type_id(parts)
     found: list[Joined] = []
+    left: dict[str, int] = {}
     for kind, join in _JOINS:
         own = (kinds == kind) | ((kinds == 2) & (kind == 1))  # a ring is a line
         if own.any():
             joined = join(cells, parts[own], source[own], targets)
             found.append(joined)
-            left |= {why.replace("the map", "the raster"): count for why, count in joined.left_out.items()}
-    return _settled(cells, found, names, left)
+            left |= joined.cells_out
+            fates |= {tuple(w.replace("the map", "the raster") for w in why): at for why, at in joined.fates.items()}
+    left.pop(SEVERAL_POLYGONS, None)  # counted with the others that have several classes
+    settled, classes_of, conflicts = _settled(found, [own.truth for own in found])
+    return Labelled(settled, classes_of, names, left, fates, conflicts)
 
 
 def _simple_parts(shapes: Array) -> tuple[Array, Array]:
@@ -143,26 +156,53 @@ def _simple_parts(shapes: Array) -> tuple[Array, Array]:
     return parts[there], source[there]
 
 
-def _settled(cells: CellMap, found: Sequence[Joined], names: tuple[str, ...], left: dict[str, int]) -> Labelled:
-    """Each cell once; those with labels of several classes are left out."""
-    columns = cells.grid.columns
-    places = np.concatenate([own.cells for own in found]) if found else np.zeros((0, 2), np.int64)
-    targets = np.concatenate([own.truth for own in found]) if found else np.zeros(0, np.int64)
-    pairs = np.unique(np.stack((places[:, 0] * columns + places[:, 1], targets), -1).astype(np.int64), axis=0)
-    numbers, first, times = np.unique(pairs[:, 0], return_index=True, return_counts=True)
-    one = times == 1
-    left[SEVERAL] = int((~one).sum())
-    rows, across = np.divmod(numbers[one], columns)
-    reasons = {why: count for why, count in left.items() if count}
-    return Labelled(np.stack((rows, across), -1), pairs[first[one], 1], names, reasons)
+def together(every: Sequence[Labelled]) -> Labelled:
+    """Labels of several files on the same raster; cells to which they give different classes are left out."""
+    cells, targets, conflicts = _settled(every, [own.targets for own in every])
+    fates: Fates = {}
+    for own in every:
+        for why, fate in own.fates.items():
+            fates[why] = np.concatenate((fates[why], fate)) if why in fates else fate
+    return Labelled(cells, targets, every[0].classes, summed([own.cells_out for own in every]), fates, conflicts)
+
+
+def _settled(every: Sequence[Joined | Labelled], targets: Sequence[Array]) -> tuple[Array, Array, Array]:
+    """Each cell once with its class, and those that have several, or had before, whatever else is said of them."""
+    none = np.zeros((0, 2), np.int64)
+    places = np.concatenate([none, *(own.cells for own in every)]) @ _FLAT
+    contested = np.concatenate([none, *(own.conflicts for own in every)]) @ _FLAT
+    classes = np.concatenate([none[:, 0], *targets]).astype(np.int64)
+    numbers, which = np.unique(places, return_inverse=True)
+    low, high = np.full(len(numbers), 1 << 30), np.full(len(numbers), -1)
+    np.minimum.at(low, which, classes)
+    np.maximum.at(high, which, classes)
+    one = (low == high) & ~np.isin(numbers, contested)
+    conflicts = np.union1d(numbers[low != high], contested)
+    return np.stack(np.divmod(numbers[one], _FLAT[0]), -1), low[one], np.stack(np.divmod(conflicts, _FLAT[0]), -1)
+
+
+def left_out_of(every: Sequence[Labelled]) -> dict[str, int]:
+    """How much of the same labels has no cell on any of several rasters, by reason; each counts once."""
+    fates: Fates = {}
+    for own in every:
+        for why, fate in own.fates.items():
+            fates[why] = np.maximum(fates.get(why, 0), fate)
+    contested = {SEVERAL: sum(len(own.conflicts) for own in every)}
+    counts = summed([count_fates(fates), *(own.cells_out for own in every), contested])
+    return {why: count for why, count in counts.items() if count}
+
+
+def summed(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Counts by name of several, together."""
+    found: dict[str, int] = {}
+    for own in parts:
+        for name, count in own.items():
+            found[name] = found.get(name, 0) + count
+    return found
 
 
 def none_labelled(vectors: Sequence[Vectors], rasters: Sequence[Any], found: Sequence[Labelled]) -> DataError:
     """Why there is nothing to learn from."""
-    reasons: dict[str, int] = {}
-    for own in found:
-        for why, count in own.left_out.items():
-            reasons[why] = reasons.get(why, 0) + count
-    listed = "; ".join(f"{count} {why}" for why, count in reasons.items()) or "nothing lies on them"
+    listed = "; ".join(f"{count} {why}" for why, count in left_out_of(found).items()) or "nothing lies on them"
     names = " and ".join(dict.fromkeys(own.name for own in vectors))
     return DataError(f"{names} labels no cell of {' and '.join(Path(str(r)).name for r in rasters)}: {listed}")

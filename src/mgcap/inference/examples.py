@@ -60,6 +60,12 @@ class Examples:
         """Some of them."""
         return Examples(self.vectors[members], self.targets[members], self.places[members])
 
+    def without(self, members: Array) -> Examples:
+        """All but some."""
+        left = torch.ones(len(self), dtype=torch.bool)
+        left[torch.from_numpy(members)] = False
+        return self.part(left.nonzero()[:, 0])
+
     def renumbered(self, numbers: Sequence[int]) -> Examples:
         """With other numbers of classes; those of classes that become -1 are left out."""
         targets = torch.as_tensor(list(numbers), dtype=torch.int32)[self.targets.long()]
@@ -102,11 +108,7 @@ def settled(old: Examples, new: Examples) -> tuple[Examples, int]:
     """Both together but for cells to which they give different classes, and how many these are."""
     ours, theirs, _ = same_cells(old, new)
     differ = (old.targets.numpy()[ours] != new.targets.numpy()[theirs]) if len(ours) else np.zeros(0, bool)
-    kept = []
-    for part, gone in ((old, ours[differ]), (new, theirs[differ])):
-        left = torch.ones(len(part), dtype=torch.bool)
-        left[torch.from_numpy(gone)] = False
-        kept.append(part.part(left.nonzero()[:, 0]))
+    kept = (old.without(ours[differ]), new.without(theirs[differ]))
     return joined(kept).ordered(), len(np.unique(theirs[differ]))
 
 

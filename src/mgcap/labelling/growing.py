@@ -6,7 +6,7 @@ scratch on the same labels gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +20,7 @@ from mgcap.evaluation.spatial import block_numbers, blocked_share
 from mgcap.geo.labels import SEVERAL
 from mgcap.inference.examples import FAR, Examples, joined, moved, places_used, same_cells, settled
 from mgcap.inference.projection import projection_for
-from mgcap.labelling.rasters import Drawn
+from mgcap.labelling.rasters import Drawn, examples_of
 from mgcap.labelling.teaching import Look, Taught, regrouped, teach
 from mgcap.typing import Array
 
@@ -100,7 +100,8 @@ def grow(
     new = None
     if drawn is not None:
         all_names = sorted({*wanted, *drawn.classes})
-        placed, look = _placed(known, drawn, card)
+        placed, contested, look = _placed(known, drawn, card)
+        old = old.without(np.unique(same_cells(old, contested)[0]))
         new = placed.renumbered([all_names.index(name) for name in drawn.classes])
         every, contradicted = settled(old.renumbered([all_names.index(name) for name in wanted]), new)
     left_out = {SEVERAL: contradicted} if contradicted else {}
@@ -113,8 +114,10 @@ def grow(
     return Grown(taught, before, after, added, gone, _changes(base, known, names, taught), left_out)
 
 
-def _placed(known: Examples, drawn: Drawn, card: dict[str, Any]) -> tuple[Examples, Look]:
-    """New labels where they lie: on rasters without a place on the Earth, beside those of the card.
+def _placed(known: Examples, drawn: Drawn, card: dict[str, Any]) -> tuple[Examples, Examples, Look]:
+    """New labels where they lie, and what they contradict themselves about.
+
+    On rasters without a place on the Earth they lie beside those of the card.
 
     The card takes the names of the rasters. One that the model was taught by before lies where it lay.
     """
@@ -125,7 +128,7 @@ def _placed(known: Examples, drawn: Drawn, card: dict[str, Any]) -> tuple[Exampl
         raise DataError(f"{drawn.rasters[0]} {what[0]}, and the rasters of the model {what[1]}")
     if drawn.unit == "m":
         rasters += [name for name in dict.fromkeys(drawn.rasters) if name not in rasters]
-        return drawn.examples, drawn.look
+        return drawn.examples, _contested(drawn, range(len(drawn.indexes))), drawn.look
     rasters += [""] * (places_used(known) - len(rasters))
     parts, begin, before = [], 0, {}
     for number, (name, labelled) in enumerate(zip(drawn.rasters, drawn.labelled, strict=True)):
@@ -141,7 +144,13 @@ def _placed(known: Examples, drawn: Drawn, card: dict[str, Any]) -> tuple[Exampl
         slot = int(place[0] // FAR)
         return drawn.look(place + np.array([FAR * (before[slot] - slot), 0.0]), side) if slot in before else None
 
-    return joined(parts), look
+    return joined(parts), _contested(drawn, before), look
+
+
+def _contested(drawn: Drawn, slots: Iterable[int]) -> Examples:
+    """Cells about which new labels contradict themselves, without classes; for each raster where it lies."""
+    every = zip(drawn.indexes, drawn.labelled, slots, strict=True)
+    return joined([examples_of(index, own.conflicts, np.zeros(len(own.conflicts)), slot) for index, own, slot in every])
 
 
 def _slot(known: Examples, own: Examples, name: str, number: int, rasters: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index
-from mgcap.geo.labels import cells_of_index, classes_in, label_cells
+from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, left_out_of
 from mgcap.geo.vectors import Vectors, read_vectors
 from mgcap.labelling.classes import clean_name
 from mgcap.labelling.project import Project
@@ -68,6 +68,7 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
     vectors = read_vectors(path, _OURS if ours else (field,))
     found: list[_Said] = []
     left_out: dict[str, int] = {}
+    every: list[Labelled] = []
     names = () if ours else classes_in([vectors], field)
     hard = _suggested(path) if ours else set()
     for name, index in zip(project.names, project.indexes, strict=True):
@@ -75,12 +76,14 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
             said, left = _own_cells(index, vectors, name, _of_others(vectors, project.names, name), hard)
         else:
             labelled = label_cells(cells_of_index(index), vectors, field, names)
-            left = labelled.left_out
+            every.append(labelled)
+            left = {}
             pairs = zip(labelled.cells.tolist(), labelled.targets.tolist(), strict=True)
             said = [_Said(Cell(name, *cell), names[target], by) for cell, target in pairs]
         found += said
         for why, count in left.items():
             left_out[why] = left_out.get(why, 0) + count
+    left_out |= left_out_of(every)
     if not found:
         reasons = "; ".join(f"{count} {why}" for why, count in left_out.items() if count) or "it lies elsewhere"
         raise DataError(f"{path.name} has no label for these rasters: {reasons}")

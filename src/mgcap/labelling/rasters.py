@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,16 @@ from mgcap.errors import DataError, RasterError
 from mgcap.geo.earth import on_earth
 from mgcap.geo.index import Index
 from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
-from mgcap.geo.labels import SEVERAL, Labelled, cells_of_index, classes_in, label_cells, none_labelled
+from mgcap.geo.labels import (
+    Labelled,
+    cells_of_index,
+    classes_in,
+    label_cells,
+    left_out_of,
+    none_labelled,
+    summed,
+    together,
+)
 from mgcap.geo.opening import open_raster
 from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
 from mgcap.geo.sources import crs_of, cut_tile
@@ -60,8 +69,8 @@ class Drawn:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How much has no label, by reason."""
-        return _summed([own.left_out for own in self.labelled])
+        """How much has no label on any raster, by reason."""
+        return left_out_of(self.labelled)
 
     @property
     def rasters(self) -> list[str]:
@@ -134,7 +143,7 @@ def draw_examples(
     parts, indexes, found, imagery = [], [], [], classifier.imagery_
     for number, path in enumerate(paths):
         index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
-        labelled = _together([label_cells(cells_of_index(index), own, field, classes) for own in vectors])
+        labelled = together([label_cells(cells_of_index(index), own, field, classes) for own in vectors])
         parts.append(examples_of(index, labelled.cells, labelled.targets, number))
         indexes.append(index)
         found.append(labelled)
@@ -180,32 +189,6 @@ def _vectors(labels: Any, field: str) -> Vectors:
 
     names = [text_of(value) for value in labels[field]]
     return Vectors(_TABLE, shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
-
-
-def _summed(parts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for own in parts:
-        for name, count in own.items():
-            found[name] = found.get(name, 0) + count
-    return found
-
-
-def _together(every: Sequence[Labelled]) -> Labelled:
-    """Labels of several files; cells to which they give different classes are left out."""
-    if len(every) == 1:
-        return every[0]
-    cells = np.concatenate([own.cells for own in every])
-    targets = np.concatenate([own.targets for own in every])
-    left = _summed([own.left_out for own in every])
-    places, which = np.unique(cells, axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    low, high = np.full(len(places), 1 << 30), np.full(len(places), -1)
-    np.minimum.at(low, which, targets)
-    np.maximum.at(high, which, targets)
-    one = low == high
-    if several := int((~one).sum()):
-        left[SEVERAL] = left.get(SEVERAL, 0) + several
-    return Labelled(places[one], low[one], every[0].classes, left)
 
 
 def index_for(
@@ -293,7 +276,7 @@ def card_of(drawn: Drawn, block: float) -> dict[str, Any]:
     return {
         "rasters": drawn.rasters,
         "files": list(drawn.files),
-        "labels": _summed([own.counts for own in drawn.labelled]),
+        "labels": summed([own.counts for own in drawn.labelled]),
         "left_out": drawn.left_out,
         "block": block,
         "unit": drawn.unit,
