@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 
 from mgcap.classifier import SceneClassifier
-from mgcap.errors import DataError
+from mgcap.errors import DataError, RasterError
 from mgcap.labelling.about import ChosenOptions, ProjectRaster, is_project, read_about
 from mgcap.labelling.preparing import Beginning, chosen_again, default_folder, prepare_project
+from mgcap.runtime import Progress
+from tests.labelling.projects import make_project
 
 
 def test_options_of_the_first_time_are_taken_again_and_other_cells_refused() -> None:
@@ -40,6 +43,50 @@ def test_a_new_project_has_the_classes_of_the_model_and_one_that_is_there_goes_o
     assert read_about(folder) == about
     with pytest.raises(DataError, match="leave out `cells`"):
         prepare_project(base, [raster], folder, {"cells": 1}, Beginning(model_file))
+
+
+def test_rasters_with_and_without_a_place_make_no_project(picture: Any, write_raster: Any, tmp_path: Path) -> None:
+    placed = write_raster(np.asarray(picture))
+    bare = write_raster(np.asarray(picture), "bare.tif", crs=None)
+    with pytest.raises(RasterError, match=r"bare\.tif does not say where it lies, and others do"):
+        prepare_project(SceneClassifier(), [placed, bare], tmp_path / "p", {}, Beginning())
+    assert not is_project(tmp_path / "p") and not list(tmp_path.glob("**/*.zarr"))
+    project = make_project(tmp_path)
+    with pytest.raises(RasterError, match=r"bare\.tif does not say where it lies, and others do"):
+        prepare_project(SceneClassifier(), [bare], project.folder, {}, Beginning())
+    assert len(read_about(project.folder).rasters) == 1 and not list(tmp_path.glob("**/bare.zarr"))
+
+
+def test_the_side_of_blocks_is_that_of_the_beginning_and_no_smaller_than_a_cell(
+    model_file: Path, picture: Any, write_raster: Any, tmp_path: Path
+) -> None:
+    raster, folder, said = write_raster(np.asarray(picture)), tmp_path / "p", []
+    base = SceneClassifier.load(model_file, engine="torch")
+
+    def prepare(block: float | None) -> None:
+        progress = _Told(said)
+        beginning = Beginning(model_file, block=block)
+        prepare_project(base, [raster], folder, {"cells": 2}, beginning, [tmp_path / "scene.zarr"], progress=progress)
+
+    for wrong in (1, -5, math.nan):
+        with pytest.raises(RasterError, match=f"`block` must not be smaller than a cell, not {wrong}"):
+            prepare(wrong)
+        assert not is_project(folder)
+    prepare(100)
+    prepare(100)
+    prepare(None)
+    assert not any("side of the blocks" in own for own in said)
+    prepare(200)
+    assert said[-1] == "the side of the blocks is for new projects; this one goes on with 100"
+    assert read_about(folder).block == 100
+
+
+class _Told(Progress):
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
 
 
 @pytest.mark.parametrize(

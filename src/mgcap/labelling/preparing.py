@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mgcap.errors import DataError
+from mgcap.geo.index import Index, open_index
 from mgcap.geo.opening import is_virtual
 from mgcap.geo.plan import MapOptions
 from mgcap.geo.work import Workers
-from mgcap.labelling.about import OPTIONS, ProjectRaster, add_raster, create_project, is_project, known_raster
-from mgcap.labelling.project import Project
+from mgcap.labelling.about import (
+    OPTIONS,
+    About,
+    ProjectRaster,
+    add_raster,
+    create_project,
+    is_project,
+    known_raster,
+    read_about,
+)
+from mgcap.labelling.checks import check_block, check_together
 from mgcap.labelling.rasters import index_for
 from mgcap.persistence.shipped import DEFAULT_MODEL, find_model
 from mgcap.runtime import Progress, silent
@@ -67,6 +77,7 @@ def prepare_project(
 
     Raises:
         DataError: If a raster is no file of this machine, or the labels are for other cells.
+        RasterError: If some rasters lie on the Earth, and others have no place; or blocks are smaller than a cell.
     """
     if indexes and len(indexes) != len(rasters):
         raise DataError(f"`index` is needed for each of the {len(rasters)} rasters, in their order")
@@ -80,14 +91,35 @@ def prepare_project(
         for own, raster in zip(known, rasters, strict=True)
     ]
     chosen = [MapOptions(**chosen_again(own, options)) for own in known]
-    for raster, target, own in zip(rasters, targets, chosen, strict=True):
-        index_for(classifier, raster, folder, dataclasses.replace(own, index=target), workers, progress)
-    if is_project(folder) and beginning.from_model and not Project(folder).about.prior:
-        progress.say("the classes of a model are for new projects to begin with; this one goes on as it began")
+    check_together(rasters, bool(options.get("allow_vrt", False)), _others(folder, rasters))
+    first, *_ = [
+        index_for(classifier, raster, folder, dataclasses.replace(own, index=target), workers, progress)[0]
+        for raster, target, own in zip(rasters, targets, chosen, strict=True)
+    ]
+    if is_project(folder):
+        _say_kept(read_about(folder), beginning, progress)
+    elif beginning.block is not None:
+        check_block(first, beginning.block, beginning.block)
     prior = [str(own) for own in classifier.classes_] if beginning.from_model else ()
     create_project(folder, _seen_from(folder, beginning.model), prior, beginning.block)
     for raster, target, own in zip(rasters, targets, chosen, strict=True):
         add_raster(folder, Path(raster), target, own.allow_vrt, {name: getattr(own, name) for name in OPTIONS})
+
+
+def _others(folder: Path, rasters: Sequence[str | Path]) -> list[Index]:
+    """Indexes of the rasters that a project has besides these."""
+    own = {Path(raster).resolve() for raster in rasters}
+    known = read_about(folder).rasters if is_project(folder) else ()
+    return [open_index(folder / each.index) for each in known if (folder / each.raster).resolve() not in own]
+
+
+def _say_kept(about: About, beginning: Beginning, progress: Progress) -> None:
+    """Say what a project does not begin with, as it is there already."""
+    if beginning.from_model and not about.prior:
+        progress.say("the classes of a model are for new projects to begin with; this one goes on as it began")
+    if beginning.block not in (None, about.block):
+        side = "four tiles" if about.block is None else f"{about.block:g}"
+        progress.say(f"the side of the blocks is for new projects; this one goes on with {side}")
 
 
 def _seen_from(folder: Path, model: str | Path) -> str:

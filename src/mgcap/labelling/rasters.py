@@ -31,6 +31,7 @@ from mgcap.geo.sources import crs_of, cut_tile
 from mgcap.geo.vectors import Vectors, read_vectors, text_of
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.examples import Examples, joined
+from mgcap.labelling.checks import check_block, check_together
 from mgcap.labelling.kinds import imagery_for, seeing
 from mgcap.labelling.learner import BLOCK_TILES
 from mgcap.labelling.pool import places_of, tile_side
@@ -137,9 +138,9 @@ def draw_examples(
     """
     classifier, chosen = _loaded(base), chosen_options(draw_examples, options)
     paths = [rasters] if isinstance(rasters, str | Path) else list(rasters)
-    vectors = [_vectors(own, field) for own in _listed(labels)]
+    vectors = [vectors_of(own, field) for own in _listed(labels)]
     classes = classes_in(vectors, field)
-    _check_together(paths, chosen.allow_vrt)
+    check_together(paths, chosen.allow_vrt)
     parts, indexes, found, imagery = [], [], [], classifier.imagery_
     for number, path in enumerate(paths):
         index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
@@ -154,17 +155,6 @@ def draw_examples(
     return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
 
 
-def _check_together(paths: Sequence[str | Path], allow_vrt: bool) -> None:
-    """See that the places of all rasters are in one unit."""
-    placed = []
-    for path in paths:
-        with open_raster(path, allow_vrt) as dataset:
-            placed.append(on_earth(dataset.crs))
-    if len(set(placed)) > 1:
-        nowhere = Path(paths[placed.index(False)]).name
-        raise RasterError(f"{nowhere} does not say where it lies, and others do; train with those that do, or without")
-
-
 def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
     from mgcap.classifier import SceneClassifier
 
@@ -175,8 +165,12 @@ def _listed(labels: Any) -> list[Any]:
     return list(labels) if isinstance(labels, list | tuple) else [labels]
 
 
-def _vectors(labels: Any, field: str) -> Vectors:
-    """A file, or a table of geopandas."""
+def vectors_of(labels: Any, field: str) -> Vectors:
+    """What a vector file or a table of geopandas has.
+
+    Raises:
+        DataError: If it is neither, or has no such field.
+    """
     if isinstance(labels, str | Path):
         return read_vectors(labels, [field])
     if isinstance(labels, Vectors):
@@ -266,8 +260,7 @@ def block_side(indexes: Sequence[Index], block: str | None) -> float:
         raise RasterError(f"{first.name} does not say where it lies, so `block` must be given in pixels, as 1000px")
     if unit == "px" and placed:
         side *= tile / first.plan.tile[0]
-    if side < tile / first.plan.cells_in_tile:
-        raise RasterError(f"`block` must not be smaller than a cell, not {block}")
+    check_block(first, side, block)
     return side
 
 
