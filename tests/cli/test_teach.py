@@ -61,6 +61,9 @@ def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path)
     table = [line.split() for line in grown.stdout.splitlines()]
     assert ["Feld", "0"] in [line[:2] for line in table] and "labels before" in grown.stdout
     assert SceneClassifier.load(larger).classes_.tolist() == ["Feld", "Sand", "Wald"]
+    both = run("train", "--extend", larger, "--merge", "Feld, Sand=land", "--merge", "Wald=land", "--engine", "torch",
+               "--out", tmp_path / "x.mgcap", code=1)  # fmt: skip
+    assert "only the class 'land'" in both.stderr
     less = run("train", "--extend", larger, "--remove", "Feld", "--out", tmp_path / "less.mgcap", "--engine", "torch")
     assert "gone: Feld" in less.stderr
     light = run("train", raster, "--labels", labels, *own, "--no-keep-descriptors", "--out", tmp_path / "light.mgcap")
@@ -87,7 +90,6 @@ def test_what_is_missing_gets_one_sentence(raster: Path, model: Path, tmp_path: 
     labels = _points(tmp_path / "labels.geojson", {"a": 60, "b": 190})
     own = ["--base", model, "--engine", "torch", "--cells", 2, "--out", tmp_path / "own.mgcap"]
     for given, words in (
-        ([raster], "is a raster; give what its places show with --labels"),
         (["--labels", labels], "give the rasters that the labels lie on"),
         ([raster, "--labels", tmp_path / "none.gpkg"], "none.gpkg"),
         ([raster, "--labels", labels, "--field", "clas"], "has no field 'clas' (did you mean 'class'?)"),
@@ -95,10 +97,20 @@ def test_what_is_missing_gets_one_sentence(raster: Path, model: Path, tmp_path: 
         ([raster, "--labels", labels, "--preset", "paper"], "--preset is for folders of scenes"),
         ([raster, "--labels", labels, "--train-ratio", 0.5], "--train-ratio is for folders of scenes"),
         ([raster, "--labels", labels, "--rename", "a=b"], "are for --extend MODEL"),
-        (["--extend", model], "--extend needs --labels, --rename, --merge or --remove"),
-        (["--extend", model, "--merge", "a,b"], "--merge takes OLD=NEW, not 'a,b'"),
-        ([tmp_path, "--block", "3m"], "--block is for rasters with --labels"),
-        ([], "give one folder of scenes, or rasters with --labels"),
+        ([raster, "--extend", model, "--labels", labels], "--base is for new models"),
     ):
         assert words in sentence("train", *given, *own), given
+    for given, words in (
+        ([raster], "is a raster; give what its places show with --labels"),
+        (["--extend", model], "--extend needs --labels, --rename, --merge or --remove"),
+        (["--extend", model, "--merge", "a,b"], "--merge takes OLD=NEW, not 'a,b'"),
+        (["--extend", model, "--rename", "a=b", "--rename", "a=c"], "gives the class 'a' two names, 'b' and 'c'"),
+        (["--extend", model, "--rename", "a=b", "--block", "3m"], "--block is for rasters with --labels"),
+        ([], "give one folder of scenes, or rasters with --labels"),
+    ):
+        assert words in sentence("train", *given, "--out", tmp_path / "own.mgcap"), given
+    options = f"field=kind layer=old base={model} block=3m tile=64px cells=2 bands=1,2,3 scale=0,300 min-valid=0.2"
+    for option in f"{options} cluster=local:2 allow-vrt".split():
+        said = sentence("train", tmp_path, f"--{option}")
+        assert f"--{option.partition('=')[0]} is for rasters with --labels" in said
     assert not (tmp_path / "own.mgcap").exists()

@@ -104,12 +104,15 @@ def check_alone(options: LabelOptions) -> None:
     changes = options.rename or options.merge or options.remove
     if changes and options.extend is None:
         raise DataError("--rename, --merge and --remove are for --extend MODEL")
-    if options.wanted:
-        return
     plain = LabelOptions()
-    for name in ("layer", "block", "tile", "bands", "cluster"):
+    if options.extend is not None and options.base != plain.base:
+        raise DataError("--base is for new models; --extend takes the network of its own MODEL")
+    if options.labels:
+        return
+    names = ("field", "layer", "base", "block", "tile", "cells", "bands", "scale", "min_valid", "cluster", "allow_vrt")
+    for name in names:
         if getattr(options, name) != getattr(plain, name):
-            raise DataError(f"--{name} is for rasters with --labels")
+            raise DataError(f"--{name.replace('_', '-')} is for rasters with --labels")
 
 
 def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, device: str, engine: str) -> None:
@@ -126,8 +129,8 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     if rasters and not options.labels:
         raise DataError("give the labels of these rasters with --labels")
     changes: dict[str, Any] = {
-        "rename": dict(_pair("--rename", text) for text in options.rename or ()),
-        "merge": {new: old.split(",") for old, new in (_pair("--merge", text) for text in options.merge or ())},
+        "rename": _renamed(options.rename or ()),
+        "merge": _merged(options.merge or ()),
         "remove": options.remove or [],
     }
     if options.extend is not None and not options.labels and not any(changes.values()):
@@ -165,6 +168,23 @@ def _read(path: Path, options: LabelOptions) -> Any:
     from mgcap.geo.vectors import read_vectors
 
     return read_vectors(path, [options.field], layer=options.layer)
+
+
+def _renamed(texts: Sequence[str]) -> dict[str, str]:
+    """New names by old ones."""
+    found: dict[str, str] = {}
+    for old, new in (_pair("--rename", text) for text in texts):
+        if found.setdefault(old, new) != new:
+            raise DataError(f"--rename gives the class '{old}' two names, '{found[old]}' and '{new}'")
+    return found
+
+
+def _merged(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Classes by the name that they get together."""
+    found: dict[str, list[str]] = {}
+    for old, new in (_pair("--merge", text) for text in texts):
+        found.setdefault(new, []).extend(part.strip() for part in old.split(","))
+    return found
 
 
 def _pair(flag: str, text: str) -> tuple[str, str]:
