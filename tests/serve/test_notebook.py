@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import geopandas
 import httpx
 import numpy as np
 import pytest
+import shapely
 
 from mgcap import geo
 from mgcap.errors import DataError, MgcapError
@@ -46,6 +48,36 @@ def test_a_raster_is_labelled_from_python_and_gives_a_classifier(
                 "town",
                 "water",
             ]
+
+
+def test_labels_and_classes_are_given_as_they_are_at_hand(tmp_path: Path) -> None:
+    make_project(tmp_path, ()).close()
+    folder = tmp_path / "scene.labels"
+    points = [shapely.Point(500_012, 5_600_000 - y) for y in (52, 58, 62)]
+    table = geopandas.GeoDataFrame({"kind": ["wood", None, "lake"]}, geometry=points, crs="EPSG:25832")
+    with geo.label(project=folder, classes="forest, housing,", labels=table, field="kind") as page:
+        assert sorted(page.labels()["class"]) == ["lake", "wood"]
+        with _client(page) as client:
+            names = [own["name"] for own in client.get("/api/label/state").json()["classes"]]
+        assert names == ["forest", "housing", "wood", "lake"]
+    with pytest.raises(DataError, match="no column 'class'; it has kind, geometry"):
+        geo.label(project=folder, labels=table)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cells": 2}, "`cells` is for rasters; give those of the project too"),
+        ({"beginning": Beginning()}, "`beginning` is for rasters"),
+        ({"index": "scene.zarr"}, "`index` is for rasters"),
+        ({"field": "kind"}, "`field` names a field of `labels`"),
+        ({"labels": 3}, "takes vector files or GeoDataFrames"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    make_project(tmp_path).close()
+    with pytest.raises(DataError, match=words):
+        geo.label(project=tmp_path / "scene.labels", allow_vrt=True, **given)
 
 
 def test_a_port_that_is_taken_and_nothing_to_label_are_said(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import html
 import inspect
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mgcap.classifier import SceneClassifier
@@ -19,6 +20,7 @@ from mgcap.labelling.live import Live
 from mgcap.labelling.loading import load_labels
 from mgcap.labelling.preparing import Beginning, default_folder, prepare_project
 from mgcap.labelling.project import Project
+from mgcap.labelling.rasters import vectors_of
 from mgcap.labelling.saving import taught
 from mgcap.serve.connections import Server, server_config
 from mgcap.serve.labellers import keep_port, port_for, tokens_for, user_name
@@ -93,8 +95,8 @@ def label(
     *,
     index: str | Path | Sequence[str | Path] = (),
     beginning: Beginning | None = None,
-    classes: Sequence[str] = (),
-    labels: str | Path | Sequence[str | Path] = (),
+    classes: str | Sequence[str] = (),
+    labels: Any = (),
     field: str | None = None,
     port: int = 0,
     **options: Any,
@@ -106,30 +108,53 @@ def label(
         project: Folder with the labels; by default ``scene.labels`` where the program runs.
         index: Of each raster; by default that of the first time, or ``scene.zarr`` where the program runs.
         beginning: What a new project begins with; by default the shipped model's descriptors and none of its classes.
-        classes: Names of classes that there shall be.
-        labels: Files with labels to load.
-        field: Of these files, with the class.
+        classes: Names of classes that there shall be, also as ``"forest,housing"``.
+        labels: To load: vector files or GeoDataFrames, one or several.
+        field: Of the labels, with the class; by default ``class``.
         port: To listen at; 0 takes that of the last time, or any that is free.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
 
     Raises:
         DataError: If there is nothing to label, or the page cannot be served.
     """
-    files = _several(rasters)
+    files, given = _several(rasters), _several(labels)
     if not files and project is None:
         raise DataError("give a raster to label, or the `project` to continue")
     check_parameters("label", options, [*MapOptions.__dataclass_fields__, *inspect.signature(label).parameters])
+    if not files:
+        new = {"index": _several(index), "beginning": beginning, **options, "allow_vrt": None}
+        if useless := next((name for name, value in new.items() if value not in (None, [])), None):
+            raise DataError(f"`{useless}` is for rasters; give those of the project too")
+    if field is not None and not given:
+        raise DataError("`field` names a field of `labels`; give both")
     folder = Path(project) if project is not None else default_folder(files)
     if files:
         beginning = beginning or Beginning()
         base = SceneClassifier.load(beginning.model)
         prepare_project(base, files, folder, options, beginning, [Path(own) for own in _several(index)])
     opened = Project(folder, bool(options.get("allow_vrt", False)))
-    opened.add_missing(classes)
-    for path in _several(labels):
-        load_labels(opened, path, field, user_name())
+    names = classes.split(",") if isinstance(classes, str) else classes
+    opened.add_missing([name.strip() for name in names if name.strip()])
+    for own in given:
+        _load(opened, own, field)
     return Labelling(Live(opened, cache(lambda: SceneClassifier.load(opened.model))), port or port_for(folder))
 
 
-def _several(given: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [given] if isinstance(given, str | Path) else list(given)
+def _several(given: Any) -> list[Any]:
+    one = isinstance(given, str) or hasattr(given, "geometry") or not isinstance(given, Iterable)
+    return [given] if one else list(given)
+
+
+def _load(project: Project, labels: Any, field: str | None) -> None:
+    """Take the labels of a file, or of a table of geopandas."""
+    if isinstance(labels, str | Path):
+        load_labels(project, labels, field, user_name())
+        return
+    import geopandas
+
+    field = field or "class"
+    found = vectors_of(labels, field)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.gpkg"
+        geopandas.GeoDataFrame(found.columns, geometry=found.geometries, crs=found.crs).to_file(path)
+        load_labels(project, path, field, user_name())
