@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from pyproj import CRS, Geod
+from pyproj import CRS, Geod, Transformer
 
 from mgcap.errors import RasterError
 from mgcap.geo.earth import ground_metres
 from mgcap.geo.index import create_index
-from mgcap.labelling.pool import open_pool, places_of
+from mgcap.labelling.pool import open_pool, places_of, tile_side
 from tests.geo.indexes import about_of, cells_of, plan_of
 
 UTM = CRS.from_epsg(32632).to_wkt()
@@ -74,6 +74,14 @@ def test_degrees_lie_apart_and_whole_turns_do_not_count():
     found = ground_metres(wgs, points)
     assert np.allclose(found[0], found[2], atol=1e-3) and np.allclose(found[3], found[4], atol=1e-3)
     assert np.abs(found[0] - found[1]).max() > 1e5
+
+
+@pytest.mark.parametrize("lon", [10, 9.6])
+def test_the_side_of_a_tile_does_not_jump_where_a_degree_begins(tmp_path, lon):
+    """Also where the middle cells lie on both sides of a whole degree, whose places lie apart."""
+    x, y = Transformer.from_crs("OGC:CRS84", UTM, always_xy=True).transform(lon, 50)
+    index = _index(tmp_path / "a.zarr", crs=UTM, transform=(10, 0, x - 50, 0, -10, y + 50))
+    assert tile_side(index) == pytest.approx(20, rel=0.005)
 
 
 def test_indexes_of_other_descriptors_are_refused(tmp_path):

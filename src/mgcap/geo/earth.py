@@ -103,6 +103,14 @@ def ground_metres(crs: Any, points: Array) -> Array:
     return np.stack((metres * ((lon - zone - 0.5) * np.cos(np.radians(lat)) + 2 * zone), metres * lat), -1)
 
 
+def steps_metres(crs: Any, points: Array) -> Array:
+    """How far places ``[n, 2]`` are from the first of them, to which they are near; in metres on a sphere, as above."""
+    (lon,), (lat,) = in_degrees(crs, points[None])
+    degrees = np.hypot((lon - lon[0]) * np.cos(np.radians(lat[0])), lat - lat[0])
+    metres: Array = np.radians(1) * RADIUS * degrees[1:]
+    return metres
+
+
 def has_straight_degrees(crs: Any) -> bool:
     """Whether straight lines of the raster are straight in longitude and latitude."""
     known = _known(crs.to_wkt())

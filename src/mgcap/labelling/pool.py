@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from mgcap.errors import RasterError
-from mgcap.geo.earth import ground_metres, on_earth, to_ground
+from mgcap.geo.earth import ground_metres, on_earth, steps_metres, to_ground
 from mgcap.geo.index import Index
 from mgcap.geo.sources import crs_of, transform_of
 from mgcap.inference.examples import FAR
@@ -136,6 +136,9 @@ def places_of(index: Index, cells: Array, number: int = 0) -> Array:
 def tile_side(index: Index) -> float:
     """The side of a tile in the unit of the places."""
     row, column = index.plan.grid.rows // 2, index.plan.grid.columns // 2
-    steps = places_of(index, np.array([[row, column], [row, column + 1], [row + 1, column]]))
-    width, height = np.linalg.norm(steps[1:] - steps[0], axis=1)
+    width, height = index.plan.cell
+    crs = crs_of(index)
+    if on_earth(crs):  # not by the places, which jump between two degrees
+        x, y = (column + np.array([0.5, 1.5, 0.5])) * width, (row + np.array([0.5, 0.5, 1.5])) * height
+        width, height = steps_metres(crs, to_ground(transform_of(index), x, y))
     return float(index.plan.cells_in_tile * math.sqrt(width * height))
