@@ -112,9 +112,7 @@ def _suggest(
 ) -> list[Suggestion]:
     free = _Free.of(pool, labels)
     # a head that was there before has something to teach without labels, too
-    cold = learned is None or (
-        len(labels) < FIRST and len(learned.cells) == len(learned.targets) and not _prior(learned)
-    )
+    cold = learned is None or (len(labels) < FIRST and not _prior(learned))
     if mode == "unknown" or (mode == "teach" and cold) or learned is None:
         return _representative(free, labels, count, seed, far=mode != "teach")
     if mode == "rare":
