@@ -25,12 +25,12 @@ def kinds(rows: int = ROWS, columns: int = COLUMNS) -> np.ndarray:
     return np.broadcast_to(np.arange(columns) * 3 // columns, (rows, columns))
 
 
-def write_scene(path: Path, crs: str | None = "EPSG:25832") -> Path:
+def write_scene(path: Path, crs: str | None = "EPSG:25832", west: float = 500_000) -> Path:
     """The raster."""
     rng = np.random.default_rng(0)
     pixels = np.array((GREEN, RED, BLUE))[kinds()].repeat(10, 0).repeat(10, 1)
     pixels = (pixels + rng.integers(-20, 20, pixels.shape)).clip(0, 255).astype(np.uint8)
-    place = {"crs": crs, "transform": from_origin(500_000, 5_600_000, 0.5, 0.5)} if crs else {}
+    place = {"crs": crs, "transform": from_origin(west, 5_600_000, 0.5, 0.5)} if crs else {}
     size = {"height": 10 * ROWS, "width": 10 * COLUMNS}
     with rasterio.open(path, "w", driver="GTiff", count=3, dtype="uint8", **size, **place) as dataset:
         dataset.write(np.moveaxis(pixels, -1, 0))
