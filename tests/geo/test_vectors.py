@@ -46,6 +46,25 @@ def test_every_format_and_system_gives_the_same_places(table: Any, tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize(
+    ("encoding", "said", "names"),
+    [
+        ("UTF-8", False, ["Wüste", "森林"]),
+        ("UTF-8", True, ["Wüste", "森林"]),
+        ("ISO-8859-1", False, ["Wüste", "Öde"]),
+        ("CP1250", True, ["Wüste", "Łąka"]),
+    ],
+)
+def test_text_of_shapefiles_that_say_how_it_is_written_or_not(
+    table: Any, tmp_path: Path, encoding: str, said: bool, names: list[str]
+) -> None:
+    path = tmp_path / "truth.shp"
+    table.assign(**{"class": names, "höhe": [1, 2]}).to_file(path, encoding=encoding)
+    if not said:
+        path.with_suffix(".cpg").unlink()
+    assert read_vectors(path, ["class"], ["höhe"]).columns == {"class": names, "höhe": ["1", "2"]}
+
+
 def test_columns_of_pandas_with_missing_values(table: Any, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")  # geopandas has it
 

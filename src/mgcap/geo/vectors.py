@@ -20,6 +20,7 @@ import numpy as np
 
 from mgcap.errors import DataError, did_you_mean, missing
 from mgcap.geo.opening import is_virtual, names_a_file
+from mgcap.geo.shapefiles import text_encoding
 from mgcap.typing import Array
 
 if TYPE_CHECKING:
@@ -184,7 +185,8 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str], layer: 
         if layer not in layers:
             raise DataError(f"{path} has no layer '{layer}'{did_you_mean(layer, layers)}; it has {', '.join(layers)}")
         layers = [layer]
-    known = {own: list(pyogrio.read_info(whole, layer=own)["fields"]) for own in layers}
+    encoding = text_encoding(path)
+    known = {own: list(pyogrio.read_info(whole, layer=own, encoding=encoding)["fields"]) for own in layers}
     fitting = [own for own in layers if set(fields) <= set(known[own])]
     if len(fitting) != 1:
         _check_fields(path, fields, known[layers[0]])
@@ -192,7 +194,9 @@ def _by_gdal(path: Path, fields: Sequence[str], optional: Sequence[str], layer: 
         what = "give a file with one, or `layer` to mgcap train"  # other commands have no such option
         raise DataError(f"{path} has several layers with these fields: {listed}; {what}")
     wanted = [name for name in dict.fromkeys((*fields, *optional)) if name in known[fitting[0]]]
-    meta, _, geometries, values = pyogrio.raw.read(whole, layer=fitting[0], columns=wanted, force_2d=True)
+    meta, _, geometries, values = pyogrio.raw.read(
+        whole, layer=fitting[0], columns=wanted, encoding=encoding, force_2d=True
+    )
     columns = {name: [text_of(v) for v in own] for name, own in zip(meta["fields"], values, strict=True)}
     crs = pyproj.CRS.from_user_input(meta["crs"]) if meta["crs"] else None
     if crs is not None and crs.name.startswith("Undefined"):  # what a GeoPackage says of none
