@@ -72,6 +72,25 @@ def test_own_classes_on_an_own_raster(raster: Path, model: Path, tmp_path: Path)
     assert "carries no examples" in told and "--keep-descriptors" in told
 
 
+def test_labels_that_lie_elsewhere_are_refused_before_the_raster_is_looked_at(
+    raster: Path, model: Path, tmp_path: Path
+) -> None:
+    far = _points(tmp_path / "far.geojson", {"wood": 60_000, "town": 61_000})
+    own = ["--base", model, "--engine", "torch", "--cells", 2, "--out", tmp_path / "own.mgcap"]
+    done = run("train", raster, "--labels", far, *own, code=1)
+    assert "far.geojson labels no cell of scene.tif" in done.stderr and "Describing cells" not in done.stderr
+    near = _points(tmp_path / "near.geojson", {"wood": 60, "town": 190})
+    done = run("train", raster, "--labels", near, *own, "--block", "0m", code=1)
+    assert "--block takes metres or pixels above 0" in done.stderr and "Describing cells" not in done.stderr
+    index = tmp_path / "elsewhere" / "own.zarr"
+    index.parent.mkdir()
+    for described in (True, False):
+        done = run("train", raster, "--labels", near, *own, "--index", index)
+        assert ("Describing cells" in done.stderr) == described
+    done = run("train", raster, "--labels", near, *own, "--index", index, "--index", index, code=1)
+    assert "--index is needed for each of the 1 rasters" in done.stderr
+
+
 def test_a_layer_of_several(raster: Path, model: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.gpkg"
     for layer, names in (("old", {"a": 60, "b": 190}), ("new", {"a": 60, "c": 190})):

@@ -198,3 +198,15 @@ def test_a_coordinate_system_that_names_a_file_is_refused(table: Any, tmp_path: 
     for name in ("truth.shp", "truth.gpkg"):
         with pytest.raises(DataError, match="names a grid file"):
             read_vectors(tmp_path / name, ["class"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_coordinate_that_is_no_number_is_said_with_its_feature(tmp_path: Path) -> None:
+    rings = [[[0, 0], [0, 1], [1, 1], [0, 0]]], [[[0, 0], [0, float("nan")], [1, 1], [0, 0]]]
+    features = [
+        {"type": "Feature", "properties": {"class": "wood"}, "geometry": {"type": "Polygon", "coordinates": own}}
+        for own in rings
+    ]
+    (tmp_path / "nan.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    with pytest.raises(DataError, match=r"nan\.geojson: feature 2 has a coordinate that is not a number"):
+        read_vectors(tmp_path / "nan.geojson", ["class"])

@@ -52,6 +52,13 @@ class LabelOptions:
             "500m; default: four tiles."
         ),
     ] = None
+    index: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --labels: index of each raster, in their order; default: beside the model, as scene.zarr, made "
+            "if need be."
+        ),
+    ] = None
     tile: r.Tile = None
     cells: r.Cells = 4
     bands: r.Bands = None
@@ -109,8 +116,8 @@ def check_alone(options: LabelOptions) -> None:
         raise DataError("--base is for new models; --extend takes the network of its own MODEL")
     if options.labels:
         return
-    names = ("field", "layer", "base", "block", "tile", "cells", "bands", "scale", "min_valid", "cluster", "allow_vrt")
-    for name in names:
+    names = "field layer base block index tile cells bands scale min_valid cluster allow_vrt"
+    for name in names.split():
         if getattr(options, name) != getattr(plain, name):
             raise DataError(f"--{name.replace('_', '-')} is for rasters with --labels")
 
@@ -120,7 +127,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     r.need_geo()
     from mgcap.classifier import SceneClassifier
     from mgcap.labelling.growing import grow
-    from mgcap.labelling.rasters import block_side, card_of, draw_examples
+    from mgcap.labelling.rasters import block_side, card_of, draw_examples, parse_block
     from mgcap.labelling.teaching import teach
 
     out = check_writable(out)
@@ -135,6 +142,8 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     }
     if options.extend is not None and not options.labels and not any(changes.values()):
         raise DataError("--extend needs --labels, --rename, --merge or --remove")
+    if options.block is not None:
+        parse_block(options.block)
     base = SceneClassifier.load(options.extend or options.base, device=device, engine=engine, progress=bars)
     drawn: Drawn | None = None
     if options.labels:
@@ -144,7 +153,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
         with workers as computing:
             drawn = draw_examples(
                 files, labels, options.field, base=base, folder=out.parent, workers=computing, progress=bars,
-                **options.raster_values(),
+                index=[path.expanduser() for path in options.index or ()], **options.raster_values(),
             )  # fmt: skip
         show_labels(drawn)
     if options.extend is not None:

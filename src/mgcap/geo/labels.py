@@ -92,11 +92,11 @@ def _class_name(name: str | None) -> str:
     return _SPACES.sub(" ", unicodedata.normalize("NFC", name or "")).strip()
 
 
-def cells_of_index(index: Index) -> CellMap:
-    """The cells of an index as a map that has one class where there is data."""
+def cells_of_index(index: Index, wherever: bool = False) -> CellMap:
+    """The cells of an index as a map that has one class where there is data, or wherever there may be some."""
     grid = index.plan.grid
-    numbers = np.full((grid.rows, grid.columns), -1, np.int32)
-    for place, cells in index.blocks():
+    numbers = np.full((grid.rows, grid.columns), 0 if wherever else -1, np.int32)
+    for place, cells in () if wherever else index.blocks():
         numbers[place] = np.where(cells.valid > 0, 0, -1)
     changed = datetime.datetime.fromtimestamp(index.plan.changed[0] / 1e9, datetime.UTC)
     place_of = Place(transform_of(index), crs_of(index), changed)

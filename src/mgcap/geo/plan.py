@@ -104,8 +104,9 @@ def parse_tile(text: str) -> tuple[float, str]:
     # a longer text would only keep the pattern busy
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(m|px)?\s*", text) if len(text) <= 40 else None
     if found is None or float(found[1]) <= 0:
+        above = "" if found is None else " above 0"
         shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise RasterError(f"`tile` takes metres or pixels, as 80m or 256px, not '{shown}'")
+        raise RasterError(f"`tile` takes metres or pixels{above}, as 80m or 256px, not '{shown}'")
     if float(found[1]) > LARGEST_TILE:
         raise RasterError(f"`tile` takes at most {LARGEST_TILE:,} metres or pixels, not {text.strip()}")
     return float(found[1]), found[2] or "px"

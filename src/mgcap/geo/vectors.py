@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,13 @@ class Vectors:
     crs: CRS | None
     plain: bool = False
     degrees: bool = False
+
+    def __post_init__(self) -> None:
+        import shapely
+
+        places, of = shapely.get_coordinates(self.geometries, return_index=True)
+        if len(wrong := of[np.isnan(places).any(1)]):
+            raise DataError(f"{self.name}: feature {wrong[0] + 1} has a coordinate that is not a number")
 
     def __len__(self) -> int:
         return len(self.geometries)
@@ -134,7 +142,9 @@ _Reader = Callable[[Path, Sequence[str], Sequence[str]], Vectors]
 def _reading(path: Path) -> Iterator[None]:
     """Turn whatever a reader complains of into one sentence."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of coordinates that are no numbers, which are refused
+            yield
     except DataError:
         raise
     except Exception as error:  # readers fail in too many ways to name

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
+from mgcap.geo.indexing import fill_index
 from mgcap.geo.opening import is_virtual
 from mgcap.geo.plan import MapOptions
-from mgcap.geo.work import Workers
+from mgcap.geo.work import Workers, compute_here
 from mgcap.labelling.about import (
     OPTIONS,
     About,
@@ -25,7 +26,7 @@ from mgcap.labelling.about import (
     read_about,
 )
 from mgcap.labelling.checks import check_block, check_together
-from mgcap.labelling.rasters import index_for
+from mgcap.labelling.opened import open_for
 from mgcap.persistence.shipped import DEFAULT_MODEL, find_model
 from mgcap.runtime import Progress, silent
 
@@ -92,14 +93,16 @@ def prepare_project(
     ]
     chosen = [MapOptions(**chosen_again(own, options)) for own in known]
     check_together(rasters, bool(options.get("allow_vrt", False)), _others(folder, rasters))
-    first, *_ = [
-        index_for(classifier, raster, folder, dataclasses.replace(own, index=target), workers, progress)[0]
+    opened = [
+        open_for(classifier, raster, folder, dataclasses.replace(own, index=target), progress)
         for raster, target, own in zip(rasters, targets, chosen, strict=True)
     ]
     if is_project(folder):
         _say_kept(read_about(folder), beginning, progress)
     elif beginning.block is not None:
-        check_block(first, beginning.block, beginning.block)
+        check_block(opened[0].index, beginning.block, beginning.block)
+    for found in opened:
+        fill_index(found.index, found.planned, workers or compute_here(classifier), progress)
     prior = [str(own) for own in classifier.classes_] if beginning.from_model else ()
     create_project(folder, _seen_from(folder, beginning.model), prior, beginning.block)
     for raster, target, own in zip(rasters, targets, chosen, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from mgcap.data.imagery import Imagery
 from mgcap.errors import DataError, RasterError
 from mgcap.geo.earth import on_earth
 from mgcap.geo.index import Index
-from mgcap.geo.indexing import fill_index, find_index, plan_work, say_guesses
+from mgcap.geo.indexing import fill_index
 from mgcap.geo.labels import (
     Labelled,
     cells_of_index,
@@ -25,15 +26,14 @@ from mgcap.geo.labels import (
     summed,
     together,
 )
-from mgcap.geo.opening import open_raster
-from mgcap.geo.plan import MapOptions, chosen_options, parse_tile
+from mgcap.geo.plan import chosen_options, parse_tile
 from mgcap.geo.sources import crs_of, cut_tile
 from mgcap.geo.vectors import Vectors, read_vectors, text_of
 from mgcap.geo.work import Workers, compute_here
 from mgcap.inference.examples import Examples, joined
 from mgcap.labelling.checks import check_block, check_together
-from mgcap.labelling.kinds import imagery_for, seeing
 from mgcap.labelling.learner import BLOCK_TILES
+from mgcap.labelling.opened import open_for
 from mgcap.labelling.pool import places_of, tile_side
 from mgcap.labelling.teaching import Look, Taught, teach
 from mgcap.runtime import Progress, silent
@@ -104,7 +104,7 @@ def fit_raster(
             lines or polygons, one or several.
         field: With the class of each feature.
         base: A model, or its file or name, whose network is used; not its head.
-        folder: Takes the index of each raster, as ``scene.zarr``.
+        folder: Takes the index of each raster, as ``scene.zarr``, unless ``index`` says where it is or goes.
         block: Side of the blocks of land that are held out together, as ``500m`` or ``1000px``; by default four tiles.
         keep: Let the model carry its examples, so that classes can be added later.
         progress: Where to report.
@@ -136,23 +136,35 @@ def draw_examples(
         DataError: If no cell gets a label.
         RasterError: If some rasters lie on the Earth, and others have no place.
     """
-    classifier, chosen = _loaded(base), chosen_options(draw_examples, options)
-    paths = [rasters] if isinstance(rasters, str | Path) else list(rasters)
+    classifier, paths, given = _loaded(base), _listed(rasters), _listed(options.pop("index", []))
+    chosen = chosen_options(draw_examples, options)
     vectors = [vectors_of(own, field) for own in _listed(labels)]
     classes = classes_in(vectors, field)
+    if given and len(given) != len(paths):
+        raise DataError(f"`index` is needed for each of the {len(paths)} rasters, in their order")
     check_together(paths, chosen.allow_vrt)
-    parts, indexes, found, imagery = [], [], [], classifier.imagery_
-    for number, path in enumerate(paths):
-        index, imagery = index_for(classifier, path, Path(folder), chosen, workers, progress)
-        labelled = together([label_cells(cells_of_index(index), own, field, classes) for own in vectors])
-        parts.append(examples_of(index, labelled.cells, labelled.targets, number))
-        indexes.append(index)
-        found.append(labelled)
-    examples = joined(parts)
-    if not len(examples):
-        raise none_labelled(vectors, paths, found)
+    each = [dataclasses.replace(chosen, index=own) for own in given] or [chosen] * len(paths)
+    opened = [open_for(classifier, path, Path(folder), own, progress) for path, own in zip(paths, each, strict=True)]
+    indexes = tuple(own.index for own in opened)
+
+    def labelled(wherever: bool = False) -> tuple[Labelled, ...]:
+        found = []
+        for index in indexes:
+            cells = cells_of_index(index, wherever)
+            found.append(together([label_cells(cells, own, field, classes) for own in vectors]))
+        if not any(len(own.cells) for own in found):
+            raise none_labelled(vectors, paths, found)
+        return tuple(found)
+
+    if not indexes[0].has(0):  # it takes time, and labels may lie elsewhere
+        labelled(wherever=True)
+    for own in opened:
+        fill_index(own.index, own.planned, workers or compute_here(classifier), progress)
+    found = labelled()
+    both = enumerate(zip(indexes, found, strict=True))
+    examples = joined([examples_of(index, own.cells, own.targets, number) for number, (index, own) in both])
     files = tuple(own.name if own.name != _TABLE else "a table" for own in vectors)
-    return Drawn(examples, classes, tuple(found), tuple(indexes), look_at(indexes, found), imagery, files)
+    return Drawn(examples, classes, found, indexes, look_at(indexes, found), opened[-1].imagery, files)
 
 
 def _loaded(base: SceneClassifier | str | Path) -> SceneClassifier:
@@ -183,29 +195,6 @@ def vectors_of(labels: Any, field: str) -> Vectors:
 
     names = [text_of(value) for value in labels[field]]
     return Vectors(_TABLE, shapely.force_2d(labels.geometry.to_numpy()), {field: names}, labels.crs)
-
-
-def index_for(
-    classifier: SceneClassifier,
-    raster: str | Path,
-    folder: Path,
-    options: MapOptions,
-    workers: Workers | None = None,
-    progress: Progress = silent,
-) -> tuple[Index, Imagery]:
-    """The index of a raster that is to be learnt from, and what its tiles look like to a model of it.
-
-    With ``tile`` tiles are seen as they are in the raster, whatever the network was trained on.
-    """
-    with open_raster(raster, options.allow_vrt) as dataset:
-        say_guesses(dataset, raster, options, progress)
-        imagery = imagery_for(classifier.imagery_, dataset, options)
-        own = options.index or folder / f"{Path(raster).stem}.zarr"
-        planned = plan_work(seeing(classifier, imagery), None, dataset, raster, options, index=own)
-    index = find_index(own, planned, options.index is not None, progress)
-    progress.say(f"the index of this raster is {index.name}")
-    fill_index(index, planned, workers or compute_here(classifier), progress)
-    return index, imagery
 
 
 def examples_of(index: Index, cells: Array, targets: Array, number: int = 0) -> Examples:
@@ -241,6 +230,14 @@ def look_at(indexes: Sequence[Index], labelled: Sequence[Labelled]) -> Look:
     return look
 
 
+def parse_block(text: str) -> tuple[float, str]:
+    """The side of a block with its unit, as of a tile."""
+    try:
+        return parse_tile(text)
+    except RasterError as error:
+        raise RasterError(str(error).replace("`tile`", "`block`")) from None
+
+
 def block_side(indexes: Sequence[Index], block: str | None) -> float:
     """The side of a block in the unit of places.
 
@@ -251,10 +248,7 @@ def block_side(indexes: Sequence[Index], block: str | None) -> float:
     tile = tile_side(first)
     if block is None:
         return BLOCK_TILES * tile
-    try:
-        side, unit = parse_tile(block)
-    except RasterError as error:
-        raise RasterError(str(error).replace("`tile`", "`block`")) from None
+    side, unit = parse_block(block)
     placed = on_earth(crs_of(first))
     if unit == "m" and not placed:
         raise RasterError(f"{first.name} does not say where it lies, so `block` must be given in pixels, as 1000px")
