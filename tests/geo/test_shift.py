@@ -77,7 +77,7 @@ def test_shares_are_counted_in_the_rasters_of_the_map(done: Mapped, classifier: 
     assert min(found) > 0
     assert found == pytest.approx([n.sum() / total for n in ((numbers > 0) & ~unknown, far, unknown & ~far)])
     assert shift.sentence == (
-        f"{100 * found[0]:.1f} % of the scene is like the training data; unknown: {100 * found[1]:.1f} % is far "
+        f"{100 * found[0]:.1f} % of the cells are like the training data; unknown: {100 * found[1]:.1f} % is far "
         f"from it, {100 * found[2]:.1f} % is near, but the model is not confident"
     )
 

@@ -88,7 +88,7 @@ class Shift:
     def sentence(self) -> str:
         """The shares in words."""
         return (
-            f"{100 * self.known:.1f} % of the scene is like the training data; unknown: {100 * self.far:.1f} % is far "
+            f"{100 * self.known:.1f} % of the cells are like the training data; unknown: {100 * self.far:.1f} % is far "
             f"from it, {100 * self.unsure:.1f} % is near, but the model is not confident"
         )
 
