@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
-from mgcap.labelling.about import FILE, read_about, with_cells
+from mgcap.labelling.about import FILE, named_model, read_about, with_cells
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
@@ -120,8 +120,7 @@ class Project:
     @property
     def model(self) -> Path:
         """Whose descriptors the indexes have: its file, or its name."""
-        own = self.folder / self.about.model
-        return own if own.is_file() else Path(self.about.model)
+        return named_model(self.folder, self.about)
 
     def add_missing(self, names: Sequence[str]) -> None:
         """A class of each name that there is none of."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mgcap.errors import DataError, check_parameters
 from mgcap.geo.plan import MapOptions
 from mgcap.labelling.live import Live
 from mgcap.labelling.loading import load_labels
-from mgcap.labelling.preparing import Beginning, default_folder, prepare_project
+from mgcap.labelling.preparing import Beginning, base_model, default_folder, prepare_project
 from mgcap.labelling.project import Project
 from mgcap.labelling.saving import taught
 from mgcap.serve.connections import Server, server_config
@@ -120,15 +120,17 @@ def label(
         raise DataError("give a raster to label, or the `project` to continue")
     check_parameters("label", options, [*MapOptions.__dataclass_fields__, *inspect.signature(label).parameters])
     folder = Path(project) if project is not None else default_folder(files)
+    beginning = beginning or Beginning()
+    base = cache(partial(base_model, folder, beginning.model, SceneClassifier.load))
     if files:
-        beginning = beginning or Beginning()
-        base = SceneClassifier.load(beginning.model)
-        prepare_project(base, files, folder, options, beginning, [Path(own) for own in _several(index)])
+        prepare_project(base(), files, folder, options, beginning, [Path(own) for own in _several(index)])
+    elif beginning.model is not None:
+        base()  # says at once if it is another than the project's
     opened = Project(folder, bool(options.get("allow_vrt", False)))
     opened.add_missing(classes)
     for path in _several(labels):
         load_labels(opened, path, field, user_name())
-    return Labelling(Live(opened, cache(lambda: SceneClassifier.load(opened.model))), port or port_for(folder))
+    return Labelling(Live(opened, base), port or port_for(folder))
 
 
 def _several(given: str | Path | Sequence[str | Path]) -> list[str | Path]:
