@@ -17,6 +17,7 @@ from mgcap.labelling.classes import (
     LabelClass,
     add_class,
     change_class,
+    clean_name,
     current,
     final_number,
     find_class,
@@ -125,7 +126,7 @@ class Project:
     def add_missing(self, names: Sequence[str]) -> None:
         """A class of each name that there is none of."""
         for name in names:
-            if name.casefold() not in {own.name.casefold() for own in self.classes}:
+            if clean_name(name).casefold() not in {own.name.casefold() for own in self.classes}:
                 self.add_class(name)
 
     def add_class(self, name: str, colour: str | None = None) -> LabelClass:
@@ -156,7 +157,7 @@ class Project:
             if labels and into is None and not with_labels:
                 raise HasLabelsError(find_class(self.about.classes, number).name, len(labels))
             self._rewrite(lambda classes: remove_class(classes, number, into))
-            changes = [Change(cell, who, into) for cell, who in labels]
+            changes = [Change(cell, own.who, into, own.resolves, since=own.change) for cell, own in labels]
             return self.store.write(changes, by, "remove" if into is None else "merge", self._class_names())
 
     # labels
@@ -226,7 +227,7 @@ class Project:
             found = self.store.step(by, kind == "undo", lambda number: final_number(self.about.classes, number))
             if found is None:
                 return Stepped()
-            changes = [Change(Cell(*row[:3]), *row[3:]) for row in found.rows]
+            changes = [Change(Cell(*row[:3]), *row[3:6], since=row[6]) for row in found.rows]
             if not self.store.write(changes, by, kind, self._class_names(), found.step):
                 self.store.mark(by, kind, found.step)
             return Stepped([change.cell for change in changes], found.left)
