@@ -149,8 +149,9 @@ def _prepare(
 
 def _load(project: Project, path: Path, field: str | None, user: str) -> None:
     from mgcap.labelling.loading import load_labels
+    from mgcap.serve.labellers import known_people
 
-    found = load_labels(project, path, field, user)
+    found = load_labels(project, path, field, user, known_people(project.folder))
     left = "".join(f"; left out: {count} {why}" for why, count in found.left_out.items())
     conflicts = f", {found.conflicts} of them in conflict" if found.conflicts else ""
     bars.say(f"{path.name}: {found.labels} labels{conflicts}{left}")

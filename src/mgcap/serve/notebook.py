@@ -21,7 +21,7 @@ from mgcap.labelling.preparing import Beginning, base_model, default_folder, pre
 from mgcap.labelling.project import Project
 from mgcap.labelling.saving import taught
 from mgcap.serve.connections import Server, server_config
-from mgcap.serve.labellers import keep_port, port_for, tokens_for, user_name
+from mgcap.serve.labellers import keep_port, known_people, port_for, tokens_for, user_name
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.settings import Settings
 
@@ -129,7 +129,7 @@ def label(
     opened = Project(folder, bool(options.get("allow_vrt", False)))
     opened.add_missing(classes)
     for path in _several(labels):
-        load_labels(opened, path, field, user_name())
+        load_labels(opened, path, field, user_name(), known_people(folder))
     return Labelling(Live(opened, base), port or port_for(folder))
 
 
