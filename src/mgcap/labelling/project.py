@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
-from mgcap.labelling.about import FILE, named_model, read_about, with_cells
+from mgcap.labelling.about import FILE, About, named_model, read_about, with_cells
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
@@ -110,13 +110,24 @@ class Project:
     def _rewrite(self, make: Callable[[Sequence[LabelClass]], list[LabelClass]]) -> None:
         """Change the classes, within a transaction: nobody else changes them meanwhile."""
         about = read_about(self.folder)
-        self.about = about.model_copy(update={"classes": tuple(make(about.classes))})
-        write_json(self.folder / FILE, self.about.model_dump(mode="json"))
+        about = about.model_copy(update={"classes": tuple(make(about.classes))})
+        write_json(self.folder / FILE, about.model_dump(mode="json"))
+        self._take_classes(about)
         self.store.rename(self._class_names())
 
     def reload(self) -> None:
         """See what another process has made of the classes."""
-        self.about = self.about.model_copy(update={"classes": read_about(self.folder).classes})
+        self._take_classes(read_about(self.folder))
+
+    def _take_classes(self, about: About) -> None:
+        """Its rasters stay those that are open, though another process may have added some."""
+        self.about = self.about.model_copy(update={"classes": about.classes})
+
+    def version(self) -> tuple[int, int, int, int]:
+        """Another one after every change of labels or classes, by whichever process."""
+        labels = self.store.version()  # first, as classes are written before the labels that have them
+        about = (self.folder / FILE).stat()
+        return labels, about.st_mtime_ns, about.st_ino, about.st_size
 
     @property
     def model(self) -> Path:
