@@ -214,6 +214,7 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
         tell: Takes the address.
     """
     from mgcap.labelling.live import Live
+    from mgcap.serve.addresses import address_of, reach_of
     from mgcap.serve.connections import Server, bound_logs, server_config
     from mgcap.serve.labellers import keep_port, user_name
     from mgcap.serve.labelling import create_label_app
@@ -221,13 +222,14 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     with bars("Opening the project", None):
         live = Live(project, base)
         app = create_label_app(live, user_name(), settings)
-    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound_logs()
     config = server_config(app, settings.host, port, 4, lambda: None)
 
     def listens(at: int) -> None:
         keep_port(project.folder, at)
-        tell(f"http://{shown}:{at}")
+        tell(address_of(settings.host, at))
+        if reach := reach_of(settings.host, at):
+            bars.say(reach)
 
     server = Server(config, listens)
     try:
@@ -239,5 +241,7 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     finally:
         app.state.service.close()
     if not server.started:
-        raise DataError(f"the page could not be served at {shown}:{port}; is another one there? (--port takes another)")
+        raise DataError(
+            f"the page could not be served at {settings.host}:{port}; is another one there? (--port takes another)"
+        )
     bars.say(f"stopped; the labels are in {project.folder}, and the same command continues them")
