@@ -98,7 +98,7 @@ def test_a_raster_is_labelled_and_the_project_continued(
     taught = SceneClassifier.load(folder / "model.mgcap", engine="torch")
     assert taught.classes_.tolist() == ["wood", "town"]
     assert taught.provenance_["taught"]["labels"] == {"wood": raster["rows"], "town": raster["rows"]}
-    child, lines = _started(tmp_path, "label", "scene.tif", *options)  # with the cells of the first time
+    child, lines = _started(tmp_path, "label", "scene.tif", *options[2:])  # with cells and model of the first time
     with _client(lines[0]) as client:
         assert client.base_url.port == first  # so that a page that is open finds it again
         assert client.get("/api/label/state").json()["labels"] == 2 * raster["rows"]

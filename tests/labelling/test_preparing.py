@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 from mgcap.classifier import SceneClassifier
 from mgcap.errors import DataError, RasterError
-from mgcap.labelling.about import ChosenOptions, ProjectRaster, is_project, read_about
-from mgcap.labelling.preparing import Beginning, chosen_again, default_folder, prepare_project
+from mgcap.labelling.about import ChosenOptions, ProjectRaster, create_project, is_project, read_about
+from mgcap.labelling.preparing import Beginning, base_model, chosen_again, default_folder, prepare_project
 from mgcap.runtime import Progress
 from tests.labelling.projects import make_project
 
@@ -103,3 +104,22 @@ def test_what_cannot_be_labelled_makes_no_project(
     with pytest.raises(DataError, match=words):
         prepare_project(SceneClassifier(), rasters, tmp_path / "p", {}, Beginning(), indexes)
     assert not is_project(tmp_path / "p")
+
+
+def test_a_project_is_continued_with_the_model_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mgcap.labelling.preparing.descriptor_fingerprint", lambda model: model)
+    monkeypatch.chdir(tmp_path)
+    for name, kind in (("own", "a"), ("alike", "a"), ("other", "b")):
+        Path(f"{name}.mgcap").write_text(kind)
+
+    def load(path: Path) -> Any:
+        return SimpleNamespace(path=path, model_=path.read_text() if path.is_file() else "")
+
+    def begun_with(given: str | None) -> str:
+        return str(base_model(Path("p"), given, load).path.name)
+
+    assert [begun_with(given) for given in (None, "other.mgcap")] == ["ucmerced", "other.mgcap"]  # a new one
+    create_project(Path("p"), "../own.mgcap")
+    assert [begun_with(given) for given in (None, "own.mgcap", "alike.mgcap")] == ["own.mgcap"] * 3
+    with pytest.raises(DataError, match=r"begun with the model own, and other .* begin another `project`"):
+        begun_with("other.mgcap")

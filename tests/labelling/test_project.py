@@ -392,3 +392,103 @@ def test_names_of_classes_in_files_may_be_written_unusually(project: Project, tm
     found = load_labels(project, path, None, "anna")
     assert found.labels == 4 and found.classes == ("bare ground",)
     assert project.labels()[0] == {cell(2, 0): 4, cell(2, 1): 4, cell(2, 2): 5, cell(2, 3): 5}
+
+
+def _settled(project: Project) -> None:
+    """A conflict that clara has settled: town."""
+    project.label([cell(4, 4)], 1, "anna")
+    project.label([cell(4, 4)], 2, "ben")
+    project.label([cell(4, 4)], 2, "clara", resolve=True)
+
+
+@pytest.mark.parametrize(("number", "into"), [(1, 3), (2, 3), (1, 2), (2, 1)])
+def test_what_was_settled_stays_settled_when_classes_are_merged(project: Project, number: int, into: int) -> None:
+    _settled(project)
+    project.remove_class(number, "anna", into)
+    assert project.labels() == ({cell(4, 4): into if number == 2 else 2}, {})
+
+
+@pytest.mark.parametrize(("who", "number"), [("clara", 3), ("anna", 3), ("ben", None), ("clara", None)])
+def test_undoing_a_later_label_settles_again_what_was_settled(project: Project, who: str, number: int | None) -> None:
+    _settled(project)
+    project.label([cell(4, 4)], number, who)
+    before = project.labels()
+    project.undo(who)
+    assert project.labels() == ({cell(4, 4): 2}, {})
+    project.redo(who)
+    assert project.labels()[0] == before[0]
+    project.undo(who)
+    assert project.labels() == ({cell(4, 4): 2}, {})
+
+
+def test_what_a_colleague_has_settled_is_settled(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    other = make_project(tmp_path / "b")
+    _settled(other)
+    other.label([cell(5, 5)], 1, "anna")
+    other.label([cell(5, 5)], 2, "ben", resolve=True)
+    other.label([cell(5, 5)], 3, "anna")  # and opens it again
+    path = other.folder / "labels.gpkg"
+    project.label([cell(4, 4)], 1, "anna")
+    assert load_labels(project, path, None, "anna").conflicts == 1
+    agreed, conflicts = project.labels()
+    assert agreed == {cell(4, 4): 2} and list(conflicts) == [cell(5, 5)]
+    version = project.store.version()
+    assert load_labels(project, path, None, "anna").labels == 0 and project.store.version() == version
+    project.undo("anna")
+    project.label([cell(4, 4)], 3, "dora")  # of which the colleague did not know
+    load_labels(project, path, None, "anna")
+    assert cell(4, 4) in project.labels()[1]
+
+
+def test_what_was_loaded_is_not_loaded_again_after_a_merge(project: Project, tmp_path: Path) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    assert load_labels(project, path, None, "anna").labels == 3
+    project.remove_class(2, "anna", into=1)
+    version, classes = project.store.version(), project.classes
+    again = load_labels(project, path, None, "anna")
+    assert again.labels == 0 and again.classes == () and project.classes == classes
+    project.remove_class(1, "anna", with_labels=True)
+    assert load_labels(project, path, None, "anna").labels == 0
+    assert [own.name for own in project.classes] == ["water"] and project.store.version() == version + 3
+
+
+def test_a_file_does_not_speak_in_the_name_of_others(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    other = make_project(tmp_path / "b")
+    for number, who in enumerate(("anna", "A\u200bNNA", "ben", "dora")):
+        other.label([cell(3, number)], 1, who)
+    project.label([cell(4, 4)], 1, "anna")
+    other.label([cell(4, 4)], 1, "anna")
+    path = other.folder / "labels.gpkg"
+    assert load_labels(project, path, None, "ben", ["anna", "ben"]).labels == 4
+    said = {own: [label.who for label in labels] for own, labels in project.store.labels().items()}
+    assert said[cell(3, 0)] == ["anna (labels.gpkg)"] and said[cell(3, 1)] == ["A\u200bNNA (labels.gpkg)"]
+    assert said[cell(3, 2)] == ["ben"] and said[cell(3, 3)] == ["dora"] and said[cell(4, 4)] == ["anna"]
+    assert load_labels(project, path, None, "ben", ["anna", "ben"]).labels == 0
+    assert load_labels(project, path, None, "anna", ["anna", "ben"]).labels == 0
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DROP TABLE history; CREATE VIEW history AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) "
+        "SELECT x AS id, 'suggested' AS kind, 'a' AS raster, x AS row, x AS col FROM n",
+        "ALTER TABLE labels ADD COLUMN more TEXT AS (hex(zeroblob(1000000000)))",
+        "ALTER TABLE gpkg_spatial_ref_sys RENAME TO x; CREATE VIEW gpkg_spatial_ref_sys AS SELECT * FROM x",
+        "CREATE VIRTUAL TABLE more USING fts5(x)",
+    ],
+)
+def test_a_file_that_computes_what_it_says_is_refused(project: Project, tmp_path: Path, harm: str) -> None:
+    path = _said_by_ben(tmp_path / "b")
+    with sqlite3.connect(path) as database:
+        database.executescript(f"DROP TRIGGER history_is_kept; {harm}")
+    with pytest.raises(DataError, match=r"a view or computed columns .*Save Features As"):
+        load_labels(project, path, None, "anna")
+    assert project.store.version() == 0
+
+
+def test_a_class_is_there_however_its_name_is_written(project: Project) -> None:
+    for _ in range(2):
+        project.add_missing(["dense  housing", unicodedata.normalize("NFD", "for\u00eat")])
+    assert [own.name for own in project.classes][3:] == ["dense housing", "for\u00eat"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 import httpx
@@ -9,6 +10,7 @@ import pytest
 
 from mgcap.serve import access
 from mgcap.serve.access import Access, Clients, client_of, host_name
+from mgcap.serve.addresses import address_of, reach_of
 from mgcap.serve.refusals import Refusal
 from mgcap.serve.settings import Settings
 from tests.serve.conftest import Start
@@ -142,3 +144,14 @@ def test_the_service_answers_to_its_names_and_pages_only(start: Start) -> None:
     assert allowed.headers["access-control-allow-origin"] == "https://maps.example.org"
     counted = httpx.get(f"{url}/metrics", headers=key).text
     assert 'status="421"} 1.0' in counted and 'status="403"} 1.0' in counted
+
+
+def test_the_address_that_is_told_is_one_that_others_can_open_and_that_is_answered() -> None:
+    assert address_of("127.0.0.1", 80) == "http://127.0.0.1:80" and address_of("::1", 80) == "http://[::1]:80"
+    assert reach_of("127.0.0.1", 80) == ""
+    for host in ("0.0.0.0", "::", ""):
+        shown = address_of(host, 8000).removeprefix("http://")
+        own = ipaddress.ip_address(shown.removesuffix(":8000").strip("[]"))
+        assert not own.is_unspecified and own.version == (6 if ":" in host else 4)
+        assert _status({"host": host}, host=shown) == 200
+        assert shown in reach_of(host, 8000)

@@ -23,7 +23,9 @@ from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.assessment import Estimate
 from mgcap.geo.opening import open_raster
 from mgcap.geo.raster import Look
+from mgcap.labelling.about import add_raster, create_project
 from mgcap.labelling.live import Live, Measured
+from mgcap.labelling.loading import load_labels
 from mgcap.labelling.project import Project
 from mgcap.labelling.saving import _card, _measured, card
 from mgcap.labelling.store import Cell
@@ -32,7 +34,7 @@ from mgcap.serve.labellers import keep_port, port_for, tokens_for
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.pyramid import Pyramid
 from mgcap.serve.settings import Settings
-from tests.labelling.projects import COLUMNS, ROWS, kinds, make_project, write_scene
+from tests.labelling.projects import COLUMNS, ROWS, kinds, make_project, write_index, write_scene
 
 ANNA, BEN = "anna-anna-anna", "ben-ben-ben-ben"
 
@@ -228,6 +230,85 @@ def test_a_page_is_told_of_what_others_and_other_processes_do(client: TestClient
     assert state["revision"] > revision and state["labels"] == 1
 
 
+def test_a_page_sees_classes_that_another_process_makes(client: TestClient, project: Project) -> None:
+    _teach(client)
+    other = Project(project.folder)
+    other.change_class(1, name="forest")  # the history does not grow by this
+
+    def seen(number: int) -> dict[str, Any]:
+        """A class, once the page has heard of something."""
+        revision = client.get("/api/label/state").json()["revision"]
+        state = client.get("/api/label/state", params={"after": revision}).json()
+        return dict(state["classes"][number]) if number < len(state["classes"]) else {}
+
+    assert any(seen(0)["name"] == "forest" for _ in range(5))
+    bare = other.add_class("bare").number
+    other.label([Cell("scene.tif", 7, 7), Cell("scene.tif", 9, 9)], 1, "clara")
+    other.label([Cell("scene.tif", 7, 7), Cell("scene.tif", 9, 9)], bare, "clara")
+    assert any(seen(3).get("all") == 2 for _ in range(5))
+    assert _settled(client)["problem"] == ""
+    assert client.get("/api/label/overlays/0/map.png").status_code == 200
+
+
+def test_labels_of_a_class_that_is_not_known_teach_nothing(client: TestClient, project: Project) -> None:
+    _teach(client)
+    known = _settled(client)["fitted_labels"]
+    path = project.folder / "project.json"
+    about = path.read_text()
+    other = Project(project.folder)
+    other.label([Cell("scene.tif", 7, 9)], other.add_class("bare").number, "clara")
+    path.write_text(about)  # as of a copy that somebody kept
+    client.get("/api/label/state", params={"after": _settled(client)["revision"]})
+    assert _settled(client)["fitted_labels"] == known
+    assert client.get("/api/label/overlays/0/map.png").status_code == 200
+
+
+def test_a_raster_that_another_process_adds_is_left_out(client: TestClient, project: Project, tmp_path: Path) -> None:
+    second = write_scene(tmp_path / "later.tif")
+    add_raster(project.folder, second, write_index(tmp_path / "later.zarr", second))
+    other = Project(project.folder)
+    for number, who in enumerate(("anna", "ben"), 1):
+        other.label([Cell("later.tif", 7, 7), Cell("scene.tif", 7, 7)], number, who)
+    client.post("/api/label/classes/add", json={"name": "bare"})
+    assert [own["cell"] for own in client.get("/api/label/conflicts").json()["cells"]] == [[0, 7, 7]]
+    assert client.get("/api/label/state").json()["conflicts"] == 1
+    assert len(project.about.rasters) == len(project.indexes) == 1
+    assert client.post("/api/label/undo").json()["cells"] == [[0, 7, 7]]
+    reply = client.post("/api/label/redo")
+    assert reply.status_code == 400 and "start again" in reply.json()["error"]
+
+
+def test_who_checks_labels_sees_their_own(client: TestClient) -> None:
+    _teach(client)
+    ben = {"Authorization": f"Bearer {BEN}"}
+    body = {"cells": [[0, 5, 1]], "number": 3}
+    assert client.post("/api/label/label", json=body, headers=ben).status_code == 200
+    _label(client, [[0, 9, 20]], 1)
+    _settled(client)
+    found = [client.get("/api/label/mistakes", headers=own).json()["cells"] for own in ({}, ben)]
+    assert [own["cell"] for own in found[0]][:1] == [[0, 9, 20]] and [0, 5, 1] not in [own["cell"] for own in found[0]]
+    assert [own["cell"] for own in found[1]] == [[0, 5, 1]]
+
+
+def test_a_file_that_takes_long_holds_up_nobody_and_speaks_in_nobodys_name(
+    client: TestClient, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "b").mkdir()
+    other = make_project(tmp_path / "b")
+    other.label([Cell("scene.tif", 2, 1)], 1, "ben")
+    threads, loading = set(), load_labels
+
+    def seen(*given: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return loading(*given)
+
+    monkeypatch.setattr("mgcap.serve.label_files.load_labels", seen)
+    with (other.folder / "labels.gpkg").open("rb") as file:
+        assert client.post("/api/label/load", files={"file": ("labels.gpkg", file)}).json()["labels"] == 1
+    assert threads == {"load_0"}
+    assert [own.who for own in project.store.labels()[Cell("scene.tif", 2, 1)]] == ["ben (labels.gpkg)"]
+
+
 def test_tiles_are_the_pixels_of_the_raster(client: TestClient, project: Project, tmp_path: Path) -> None:
     state = client.get("/api/label/state").json()["rasters"][0]
     assert (state["width"], state["height"], state["finest"]) == (240, 180, 0)
@@ -355,9 +436,6 @@ def test_tokens_of_people_stay_and_are_nobody_elses(project: Project) -> None:
 
 
 def test_a_project_of_a_raster_without_a_place(tmp_path: Path) -> None:
-    from mgcap.labelling.about import add_raster, create_project
-    from tests.labelling.projects import write_index
-
     raster = write_scene(tmp_path / "scene.tif", crs=None)
     create_project(tmp_path / "p", "ucmerced")
     add_raster(tmp_path / "p", raster, write_index(tmp_path / "scene.zarr", raster))

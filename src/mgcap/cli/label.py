@@ -83,13 +83,16 @@ def label(
     from mgcap.labelling.preparing import Beginning, default_folder
 
     folder = (project or default_folder(files)).expanduser()
-    base = Base(options)
+    sources = {name: context.get_parameter_source(name) for name in ("model", *options.values())}
+    given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+    asked = options.model if "model" in given else None
+    base = Base(options, folder, asked)
     if files:
-        sources = {name: context.get_parameter_source(name) for name in options.values()}
-        given = {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
-        _prepare(base, files, folder, index or [], Beginning(options.model, from_model, block), given)
+        _prepare(base, files, folder, index or [], Beginning(asked, from_model, block), given)
     elif index or from_model or block:
         raise DataError("--index, --from-model and --block are for a new project; give its raster too")
+    elif asked is not None:
+        base()  # says at once if it is another than the project's
     from mgcap.labelling.project import Project
     from mgcap.serve.labellers import port_for, tokens_for, user_name
 
@@ -112,19 +115,24 @@ class Base:
 
     Args:
         options: How to load it.
+        folder: Of the project.
+        given: The model that is asked for, if one is.
     """
 
-    def __init__(self, options: r.RasterOptions) -> None:
-        self.options = options
+    def __init__(self, options: r.RasterOptions, folder: Path, given: Path | None = None) -> None:
+        self.options, self.folder, self.given = options, folder, given
         self._found: SceneClassifier | None = None
-        self.project: Project | None = None
 
     def __call__(self) -> SceneClassifier:
-        """The model; that of the project, where it names one."""
+        """The model; that of the project, where there is one."""
+        from mgcap.labelling.preparing import base_model
+
         if self._found is None:
-            model = self.options.model if self.project is None else self.project.model
-            self._found = r.load_model(model, self.options.add, self.options.device, self.options.engine)
+            self._found = base_model(self.folder, self.given, self._load, bars)
         return self._found
+
+    def _load(self, model: Path) -> SceneClassifier:
+        return r.load_model(model, self.options.add, self.options.device, self.options.engine)
 
 
 def _prepare(
@@ -141,8 +149,9 @@ def _prepare(
 
 def _load(project: Project, path: Path, field: str | None, user: str) -> None:
     from mgcap.labelling.loading import load_labels
+    from mgcap.serve.labellers import known_people
 
-    found = load_labels(project, path, field, user)
+    found = load_labels(project, path, field, user, known_people(project.folder))
     left = "".join(f"; left out: {count} {why}" for why, count in found.left_out.items())
     conflicts = f", {found.conflicts} of them in conflict" if found.conflicts else ""
     bars.say(f"{path.name}: {found.labels} labels{conflicts}{left}")
@@ -191,7 +200,7 @@ def serve_together(folder: Path, people: str | None, settings: Settings, port: i
             data.print(f"{name}: {url}/#token={token}", markup=False, soft_wrap=True)
         bars.say("each address is for one person; stop with Ctrl+C, labels are saved at every click")
 
-    serve_project(project, Base(options), own, port, tell)
+    serve_project(project, Base(options, folder), own, port, tell)
 
 
 def serve_project(project: Project, base: Base, settings: Settings, port: int, tell: Callable[[str], None]) -> None:
@@ -205,21 +214,22 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
         tell: Takes the address.
     """
     from mgcap.labelling.live import Live
+    from mgcap.serve.addresses import address_of, reach_of
     from mgcap.serve.connections import Server, bound_logs, server_config
     from mgcap.serve.labellers import keep_port, user_name
     from mgcap.serve.labelling import create_label_app
 
-    base.project = project
     with bars("Opening the project", None):
         live = Live(project, base)
         app = create_label_app(live, user_name(), settings)
-    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     bound_logs()
     config = server_config(app, settings.host, port, 4, lambda: None)
 
     def listens(at: int) -> None:
         keep_port(project.folder, at)
-        tell(f"http://{shown}:{at}")
+        tell(address_of(settings.host, at))
+        if reach := reach_of(settings.host, at):
+            bars.say(reach)
 
     server = Server(config, listens)
     try:
@@ -231,5 +241,7 @@ def serve_project(project: Project, base: Base, settings: Settings, port: int, t
     finally:
         app.state.service.close()
     if not server.started:
-        raise DataError(f"the page could not be served at {shown}:{port}; is another one there? (--port takes another)")
+        raise DataError(
+            f"the page could not be served at {settings.host}:{port}; is another one there? (--port takes another)"
+        )
     bars.say(f"stopped; the labels are in {project.folder}, and the same command continues them")

@@ -86,6 +86,7 @@ def serve(
     Labelling together: mgcap serve --project scene.labels/ --people anna,ben --host 0.0.0.0
     """
     try:
+        from mgcap.serve.addresses import address_of, reach_of
         from mgcap.serve.app import create_app
         from mgcap.serve.connections import Server, bound_logs, open_files, server_config
         from mgcap.serve.service import load_models
@@ -127,15 +128,16 @@ def serve(
     o.run_added(add)
     models = load_models(model or [DEFAULT_MODEL], device=device, engine=engine, progress=bars)
     app = create_app(models, settings)
-    shown = f"[{host}]" if ":" in host else host
 
     def tell(port: int) -> None:
         secret = f"/#token={settings.token}" if settings.token else ""
         data.print(
-            f"http://{shown}:{port}{secret} (models: {', '.join(models)}; stop with Ctrl+C)",
+            f"{address_of(host, port)}{secret} (models: {', '.join(models)}; stop with Ctrl+C)",
             markup=False,
             soft_wrap=True,
         )
+        if reach := reach_of(host, port):
+            bars.say(reach)
 
     bound_logs()
     server = Server(server_config(app, host, port, settings.timeout, app.state.service.count_bad), tell)

@@ -159,6 +159,12 @@ def read_about(folder: Path) -> About:
         raise DataError(f"{path} is damaged, or of another version of mgcap") from error
 
 
+def named_model(folder: Path, about: About) -> Path:
+    """The model of a project: its file, or its name."""
+    own = folder / about.model
+    return own if own.is_file() else Path(about.model)
+
+
 def create_project(folder: Path, model: str, prior: Sequence[str] = (), block: float | None = None) -> None:
     """A project without rasters; one that is there is left as it is.
 

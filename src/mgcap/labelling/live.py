@@ -19,13 +19,12 @@ import numpy as np
 from mgcap.errors import DataError, MgcapError
 from mgcap.evaluation.assessment import Estimate
 from mgcap.evaluation.spatial import block_numbers, blocked_share
-from mgcap.labelling.classes import LabelClass
 from mgcap.labelling.curve import Point
 from mgcap.labelling.kept_curve import KeptCurve
 from mgcap.labelling.learner import LEAST_LABELS, Learned, Learner, Prior
 from mgcap.labelling.pool import Pool, open_pool
 from mgcap.labelling.project import Project
-from mgcap.labelling.store import Cell, Label
+from mgcap.labelling.store import Cell, Label, decided
 
 if TYPE_CHECKING:
     from mgcap.classifier import SceneClassifier
@@ -83,13 +82,16 @@ class Live:
         self._curves = {hard: KeptCurve(partial(self._first, hard)) for hard in (False, True)}
         self._head = self._model_head() if project.about.prior else None
         self._changed = threading.Condition()
-        self._seen = project.store.version()
+        self._seen = project.version()
         #: Grows with everything that a page shows, also over restarts.
         self.revision = time.time_ns() // 1_000_000
         #: The revision of the last change of labels or classes, which asks for a refit.
         self.wanted = self.revision
-        self.said: dict[Cell, list[Label]] = project.store.labels()
-        self.agreed, self.conflicts = project.labels()
+        self.said: dict[Cell, list[Label]] = {}
+        self.agreed: dict[Cell, int] = {}
+        self.conflicts: dict[Cell, list[Label]] = {}
+        for cell, labels in project.store.labels().items():
+            self._take(cell, labels)
         self.fitted = Fitted(0, {}, None)
         self.problem = ""
         self.refitting = True
@@ -152,10 +154,6 @@ class Live:
         known = {own.number: own.name for own in self.project.about.classes}
         return [known.get(number, "") for number in range(1 + max(known, default=0))]
 
-    def find_class(self, number: int) -> LabelClass | None:
-        """A class by its number."""
-        return next((own for own in self.project.about.classes if own.number == number), None)
-
     # what changes
 
     def refresh(self, classes: bool = False) -> None:
@@ -165,18 +163,18 @@ class Live:
             classes: Whether classes have changed.
         """
         with self._changed:
-            version = self.project.store.version()
+            version = self.project.version()
             if version == self._seen and not classes:
                 return
-            touched = self.project.store.touched(self._seen)
+            if classes or version[1:] != self._seen[1:]:
+                self.project.reload()
+            touched = self.project.store.touched(self._seen[0])
             found = self.project.store.labels(touched)
             for cell in touched:
                 for own in (self.said, self.agreed, self.conflicts):
                     own.pop(cell, None)
                 if labels := found.get(cell):
                     self._take(cell, labels)
-            if any(own[0].number not in {c.number for c in self.project.classes} for own in found.values()):
-                self.project.reload()
             self._seen = version
             self.revision += 1
             self.wanted = self.revision
@@ -184,8 +182,8 @@ class Live:
             self._changed.notify_all()
 
     def _take(self, cell: Cell, labels: list[Label]) -> None:
-        from mgcap.labelling.store import decided
-
+        if cell.raster not in self.project.names:  # another process has added it
+            return
         self.said[cell] = labels
         number = decided(labels)
         if number is None:
@@ -214,9 +212,15 @@ class Live:
                 if self._closed:
                     return
                 wanted = self.wanted
-                labels = {n: own for cell, own in self.agreed.items() if (n := self.number(cell)) is not None}
+                labels = self._taught()
             self._fit(labels, wanted)
             self._done = wanted
+
+    def _taught(self) -> dict[int, int]:
+        """The classes of cells of the pool; labels of a class that the project does not know teach nothing."""
+        known = {own.number for own in self.project.about.classes}
+        agreed = {cell: own for cell, own in self.agreed.items() if own in known}
+        return {n: own for cell, own in agreed.items() if (n := self.number(cell)) is not None}
 
     def _fit(self, labels: dict[int, int], wanted: int) -> None:
         problem, learned, measured = "", None, None

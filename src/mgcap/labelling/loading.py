@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +13,14 @@ from mgcap.errors import DataError
 from mgcap.geo.index import Index
 from mgcap.geo.labels import Labelled, cells_of_index, classes_in, label_cells, left_out_of
 from mgcap.geo.vectors import Vectors, read_vectors
-from mgcap.labelling.classes import clean_name
+from mgcap.labelling.classes import LabelClass, clean_name, final_number
+from mgcap.labelling.colleague import OURS, check_stored, is_ours, suggested_cells
 from mgcap.labelling.project import Project
-from mgcap.labelling.store import SUGGESTED, Cell, Change
+from mgcap.labelling.store import Cell, Change
 from mgcap.typing import Array
 
-#: What a file of labels of ours has.
-_OURS = ("class", "who", "raster", "row", "col")
+#: What says in a file of ours which labels settle conflicts.
+_SETTLED = ("change", "resolves")
 #: By how much the area of a label may differ from that of the cell that it is of.
 TOLERANCE = 0.02
 
@@ -32,6 +32,8 @@ class _Said(NamedTuple):
     name: str  #: of the class
     who: str
     hard: bool = False  #: whether it was suggested because it is hard
+    change: int = 0  #: larger for what was said later
+    resolves: bool = False  #: whether it settles a conflict
 
 
 class Loaded(NamedTuple):
@@ -50,7 +52,7 @@ class Loaded(NamedTuple):
     classes: tuple[str, ...]
 
 
-def load_labels(project: Project, path: str | Path, field: str | None, by: str) -> Loaded:
+def load_labels(project: Project, path: str | Path, field: str | None, by: str, people: Collection[str] = ()) -> Loaded:
     """Take the labels of a file; what contradicts the labels of others becomes a conflict, and nothing is overwritten.
 
     Args:
@@ -58,19 +60,21 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
         path: A vector file, or the ``labels.gpkg`` of another project.
         field: That names the class of each feature; ``class`` by default.
         by: Who loads them, whose labels they are where the file does not say whose they are.
+        people: Of the project: labels in the names of others than who loads them are marked as copies.
 
     Raises:
         DataError: If the file cannot be read, or has nothing for these rasters.
     """
     path = Path(path).expanduser()
-    ours = field in (None, "class") and _is_ours(path)
+    check_stored(path)
+    ours = field in (None, "class") and is_ours(path)
     field = field or "class"
-    vectors = read_vectors(path, _OURS if ours else (field,))
+    vectors = read_vectors(path, OURS if ours else (field,), _SETTLED if ours else ())
     found: list[_Said] = []
     left_out: dict[str, int] = {}
     every: list[Labelled] = []
     names = () if ours else classes_in([vectors], field)
-    hard = _suggested(path) if ours else set()
+    hard = suggested_cells(path) if ours else set()
     for name, index in zip(project.names, project.indexes, strict=True):
         if ours:
             said, left = _own_cells(index, vectors, name, _of_others(vectors, project.names, name), hard)
@@ -88,34 +92,14 @@ def load_labels(project: Project, path: str | Path, field: str | None, by: str) 
         reasons = "; ".join(f"{count} {why}" for why, count in left_out.items() if count) or "it lies elsewhere"
         raise DataError(f"{path.name} has no label for these rasters: {reasons}")
     found = [own._replace(name=clean_name(own.name)) for own in found]  # as the project writes it
-    new = _new_classes(project, [own.name for own in found])
+    found.sort(key=lambda own: own.change)  # who settled a conflict spoke last
+    project.reload()
+    new = _Taking(project, path.name, [own for own in people if own != by]).new(found)
+    classes = _new_classes(project, dict.fromkeys(own.name for _, own in new))
     before = len(project.labels()[1])
-    changed = project.take(_without_contradiction(project, found, path.name), by)
+    changed = project.take(_changes(project, new), by)
     left = {why: count for why, count in left_out.items() if count}
-    return Loaded(changed, max(0, len(project.labels()[1]) - before), left, new)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file is that of another project."""
-    if path.suffix.lower() != ".gpkg" or not path.is_file():
-        return False
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            known = {row[1] for row in database.execute("PRAGMA table_info(labels)")}
-            return set(_OURS) <= known and bool(database.execute("PRAGMA table_info(history)").fetchone())
-    except sqlite3.Error:
-        return False
-
-
-def _suggested(path: Path) -> set[tuple[str, int, int]]:
-    """The cells, by raster, row and column, that the project of a file suggested because they are hard."""
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        try:
-            marks = ",".join("?" * len(SUGGESTED))
-            query = f"SELECT DISTINCT raster, row, col FROM history WHERE kind IN ({marks})"  # noqa: S608 (question marks)
-            return {(str(own[0]), int(own[1]), int(own[2])) for own in database.execute(query, SUGGESTED)}
-        except (sqlite3.Error, TypeError, ValueError):  # a strange history; its labels may be right
-            return set()
+    return Loaded(changed, max(0, len(project.labels()[1]) - before), left, classes)
 
 
 def _of_others(vectors: Vectors, names: Sequence[str], name: str) -> Array:
@@ -154,43 +138,103 @@ def _own_cells(
             other += 1
             continue
         known = tuple(vectors.columns[own][feature] for own in ("raster", "row", "col"))
-        suggested = _key(known) in hard
-        found.append(_Said(Cell(name, row, col), str(labels[feature]), people[feature] or vectors.name, suggested))
+        change, resolves = (_whole(vectors.columns[own][feature]) if own in vectors.columns else 0 for own in _SETTLED)
+        said = Cell(name, row, col), str(labels[feature]), people[feature] or vectors.name
+        found.append(_Said(*said, _key(known) in hard, change or 0, bool(resolves)))
     outside = len(shapes) - len(inside) - int(others.sum())
     return found, {f"labels outside of {name}": outside, f"labels of other cells than those of {name}": other}
 
 
 def _key(known: tuple[str | None, ...]) -> tuple[str, int, int] | None:
     """Raster, row and column as they are in the columns of a file."""
-    raster, row, col = known
+    raster, row, col = known[0], _whole(known[1]), _whole(known[2])
+    return None if raster is None or row is None or col is None else (raster, row, col)
+
+
+def _whole(text: str | None) -> int | None:
+    """A whole number of a column of a file."""
     try:
-        return None if raster is None else (raster, int(float(row or "")), int(float(col or "")))
-    except ValueError:
+        return int(float(text or ""))
+    except (ValueError, OverflowError):
         return None
 
 
-def _new_classes(project: Project, names: Sequence[str]) -> tuple[str, ...]:
-    """Let the project have classes of these names; those that are new."""
-    known = {own.name.casefold() for own in project.classes}
-    new = [name for name in dict.fromkeys(names) if name.casefold() not in known]
-    for name in new:
-        project.add_class(name)
-    return tuple(new)
+def _plain(name: str) -> str:
+    """A name of a person as it is compared: what looks the same is the same."""
+    letters = (letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    return " ".join("".join(letters).casefold().split())
 
 
-def _without_contradiction(project: Project, found: Sequence[_Said], name: str) -> list[Change]:
-    """Changes that overwrite nobody's label: what the same person has said otherwise stands under the file's name.
+def _numbers(classes: Sequence[LabelClass]) -> dict[str, int]:
+    """Numbers of classes by name, also of those that are gone where no other has the name by now."""
+    return {own.name.casefold(): own.number for own in sorted(classes, key=lambda own: not own.removed)}
 
-    What was loaded before is not loaded again, whatever became of it since.
+
+class _Taking:
+    """Finds what a file says that a project does not have yet.
+
+    Nobody's label is overwritten: what the same person has said otherwise stands under the file's name, and so does
+    what a file says in the name of somebody else. What was loaded before is not loaded again, whatever became of it
+    since.
+
+    Args:
+        project: Takes the labels.
+        name: Of the file.
+        others: People of the project in whose names the file cannot speak.
     """
-    numbers = {own.name.casefold(): own.number for own in project.classes}
-    there, before = project.store.labels(), project.store.loaded()
-    changes: dict[tuple[Cell, str], Change] = {}
-    for cell, label, who, hard in found:
-        number, other = numbers[label.casefold()], f"{who} ({name})"
-        if number in (before.get((cell, who)), before.get((cell, other))):
-            continue
-        own = next((each.number for each in there.get(cell, ()) if each.who == who), None)
-        key = cell, who if own in (None, number) else other
-        changes[key] = Change(cell, key[1], number, hard=hard)
+
+    def __init__(self, project: Project, name: str, others: Collection[str]) -> None:
+        self.project, self.name = project, name
+        self.others = {_plain(own) for own in others}
+        self.there, self.before = project.store.labels(), project.store.loaded()
+
+    def new(self, found: Sequence[_Said]) -> list[tuple[str, _Said]]:
+        """What is not there, with whose labels it becomes; the last one of a cell may settle a conflict."""
+        numbers = _numbers(self.project.about.classes)
+        said: dict[Cell, set[int | None]] = {}
+        for own in found:
+            said.setdefault(own.cell, set()).add(self._final(numbers.get(own.name.casefold())))
+        last = {own.cell: own for own in found}
+        new = []
+        for own in found:
+            heard = {each.number for each in self.there.get(own.cell, ())}  # who settled it must have known all of it
+            own = own._replace(resolves=own.resolves and own is last[own.cell] and heard <= said[own.cell])
+            if whose := self._whose(own, numbers.get(own.name.casefold())):
+                new.append((whose, own))
+        return new
+
+    def _final(self, number: int | None) -> int | None:
+        return final_number(self.project.about.classes, number)
+
+    def _whose(self, own: _Said, number: int | None) -> str | None:
+        """Whose label it becomes; None if it is there."""
+        copy, final = f"{own.who} ({self.name})", self._final(number)
+        labels = {each.who: each for each in self.there.get(own.cell, ())}
+        allowed = _plain(own.who) not in self.others
+        for who in (own.who, copy):
+            label = labels.get(who)
+            if label is not None and label.number == final:
+                return who if own.resolves and not label.resolves and (allowed or who == copy) else None
+            loaded = self.before.get((own.cell, who))
+            if loaded is not None and (loaded == number or self._final(loaded) == final is not None):
+                return None
+        return own.who if allowed and own.who not in labels else copy
+
+
+def _changes(project: Project, new: Sequence[tuple[str, _Said]]) -> list[Change]:
+    """Changes that write labels; the last one that a file has of a person and cell counts."""
+    numbers = _numbers(project.about.classes)
+    changes = {}
+    for who, own in new:
+        number = final_number(project.about.classes, numbers[own.name.casefold()])
+        changes[own.cell, who] = Change(own.cell, who, number, own.resolves, own.hard)
     return list(changes.values())
+
+
+def _new_classes(project: Project, names: Iterable[str]) -> tuple[str, ...]:
+    """Let the project have classes of these names, unless they were merged into others; those that are new."""
+    new = []
+    for name in names:
+        if final_number(project.about.classes, _numbers(project.about.classes).get(name.casefold())) is None:
+            new.append(project.add_class(name).name)
+    return tuple(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +19,17 @@ class Mistake(NamedTuple):
     probability: float  #: of that one, while the label was held out
 
 
-def mistakes(learned: Learned, count: int = 20) -> list[Mistake]:
+def mistakes(learned: Learned, count: int = 20, own_cells: Collection[int] | None = None) -> list[Mistake]:
     """Labels that were called something else while they were held out, the clearest first.
 
     Args:
         learned: From all labels.
         count: How many, at most.
+        own_cells: Those that are looked at; by default all.
     """
     known = np.flatnonzero(~np.isnan(learned.held_out).any(1))
+    if own_cells is not None:
+        known = known[np.isin(learned.cells[known], list(own_cells))]
     own = learned.held_out[known]
     likely = own.argmax(1)
     lead = own.max(1) - own[np.arange(len(known)), learned.targets[known]] if len(known) else np.zeros(0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mgcap.errors import DataError
 from mgcap.geo.earth import to_ground
 from mgcap.geo.index import Index
 from mgcap.typing import Array
@@ -43,7 +44,9 @@ class Outlines:
         """Corners ``[4, 2]`` of a cell."""
         from rasterio.transform import Affine
 
-        index = self._indexes[raster]
+        index = self._indexes.get(raster)
+        if index is None:
+            raise DataError(f"the raster {raster} was added meanwhile; start again to label it")
         left, top, right, lower = index.plan.grid.box(row, col)
         x, y = np.array((left, right, right, left), float), np.array((top, top, lower, lower), float)
         found = to_ground(Affine(*index.about.of_pixels), x, y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from mgcap.geo.indexing import fill_index
 from mgcap.geo.opening import is_virtual
 from mgcap.geo.plan import MapOptions
 from mgcap.geo.work import Workers, compute_here
+from mgcap.inference.fingerprints import descriptor_fingerprint
 from mgcap.labelling.about import (
     OPTIONS,
     About,
@@ -23,6 +24,7 @@ from mgcap.labelling.about import (
     create_project,
     is_project,
     known_raster,
+    named_model,
     read_about,
 )
 from mgcap.labelling.checks import check_block, check_together
@@ -39,12 +41,12 @@ class Beginning:
     """What a new project begins with.
 
     Attributes:
-        model: Whose network describes the rasters.
+        model: Whose network describes the rasters; by default that of the project, or the shipped one.
         from_model: Begin with the classes and the map of the model.
         block: Side of the blocks of land that are held out together, in metres; by default four tiles.
     """
 
-    model: str | Path = DEFAULT_MODEL
+    model: str | Path | None = None
     from_model: bool = False
     block: float | None = None
 
@@ -52,6 +54,37 @@ class Beginning:
 def default_folder(rasters: Sequence[str | Path]) -> Path:
     """Where the project of some rasters is, if nothing else is said."""
     return Path(f"{Path(rasters[0]).stem}.labels")
+
+
+def base_model(
+    folder: Path,
+    given: str | Path | None,
+    load: Callable[[Path], SceneClassifier],
+    progress: Progress = silent,
+) -> SceneClassifier:
+    """The model that describes the rasters of a project; one that is there is continued with that which it names.
+
+    Args:
+        folder: Of the project, which may be new.
+        given: The model that is asked for, if one is.
+        load: Loads a model.
+        progress: Where to say that another is taken.
+
+    Raises:
+        DataError: If a project that is there was begun with other descriptors.
+    """
+    if not is_project(folder):
+        return load(Path(given or DEFAULT_MODEL))
+    named = named_model(folder, read_about(folder))
+    own = load(named)
+    if given is not None and find_model(given).resolve() != find_model(named).resolve():
+        if descriptor_fingerprint(load(Path(given)).model_) != descriptor_fingerprint(own.model_):
+            raise DataError(
+                f"the project {folder} was begun with the model {named.stem}, and {Path(given).stem} describes rasters "
+                "otherwise; leave out `model`, or begin another `project`"
+            )
+        progress.say(f"{folder} goes on with its own model, {named.stem}, whose descriptors are the same")
+    return own
 
 
 def prepare_project(
@@ -104,7 +137,7 @@ def prepare_project(
     for found in opened:
         fill_index(found.index, found.planned, workers or compute_here(classifier), progress)
     prior = [str(own) for own in classifier.classes_] if beginning.from_model else ()
-    create_project(folder, _seen_from(folder, beginning.model), prior, beginning.block)
+    create_project(folder, _seen_from(folder, beginning.model or DEFAULT_MODEL), prior, beginning.block)
     for raster, target, own in zip(rasters, targets, chosen, strict=True):
         add_raster(folder, Path(raster), target, own.allow_vrt, {name: getattr(own, name) for name in OPTIONS})
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from mgcap.errors import DataError
 from mgcap.geo.index import Index, open_index
-from mgcap.labelling.about import FILE, read_about, with_cells
+from mgcap.labelling.about import FILE, About, named_model, read_about, with_cells
 from mgcap.labelling.classes import (
     LabelClass,
     add_class,
     change_class,
+    clean_name,
     current,
     final_number,
     find_class,
@@ -109,24 +110,34 @@ class Project:
     def _rewrite(self, make: Callable[[Sequence[LabelClass]], list[LabelClass]]) -> None:
         """Change the classes, within a transaction: nobody else changes them meanwhile."""
         about = read_about(self.folder)
-        self.about = about.model_copy(update={"classes": tuple(make(about.classes))})
-        write_json(self.folder / FILE, self.about.model_dump(mode="json"))
+        about = about.model_copy(update={"classes": tuple(make(about.classes))})
+        write_json(self.folder / FILE, about.model_dump(mode="json"))
+        self._take_classes(about)
         self.store.rename(self._class_names())
 
     def reload(self) -> None:
         """See what another process has made of the classes."""
-        self.about = self.about.model_copy(update={"classes": read_about(self.folder).classes})
+        self._take_classes(read_about(self.folder))
+
+    def _take_classes(self, about: About) -> None:
+        """Its rasters stay those that are open, though another process may have added some."""
+        self.about = self.about.model_copy(update={"classes": about.classes})
+
+    def version(self) -> tuple[int, int, int, int]:
+        """Another one after every change of labels or classes, by whichever process."""
+        labels = self.store.version()  # first, as classes are written before the labels that have them
+        about = (self.folder / FILE).stat()
+        return labels, about.st_mtime_ns, about.st_ino, about.st_size
 
     @property
     def model(self) -> Path:
         """Whose descriptors the indexes have: its file, or its name."""
-        own = self.folder / self.about.model
-        return own if own.is_file() else Path(self.about.model)
+        return named_model(self.folder, self.about)
 
     def add_missing(self, names: Sequence[str]) -> None:
         """A class of each name that there is none of."""
         for name in names:
-            if name.casefold() not in {own.name.casefold() for own in self.classes}:
+            if clean_name(name).casefold() not in {own.name.casefold() for own in self.classes}:
                 self.add_class(name)
 
     def add_class(self, name: str, colour: str | None = None) -> LabelClass:
@@ -157,7 +168,7 @@ class Project:
             if labels and into is None and not with_labels:
                 raise HasLabelsError(find_class(self.about.classes, number).name, len(labels))
             self._rewrite(lambda classes: remove_class(classes, number, into))
-            changes = [Change(cell, who, into) for cell, who in labels]
+            changes = [Change(cell, own.who, into, own.resolves, since=own.change) for cell, own in labels]
             return self.store.write(changes, by, "remove" if into is None else "merge", self._class_names())
 
     # labels
@@ -227,7 +238,7 @@ class Project:
             found = self.store.step(by, kind == "undo", lambda number: final_number(self.about.classes, number))
             if found is None:
                 return Stepped()
-            changes = [Change(Cell(*row[:3]), *row[3:]) for row in found.rows]
+            changes = [Change(Cell(*row[:3]), *row[3:6], since=row[6]) for row in found.rows]
             if not self.store.write(changes, by, kind, self._class_names(), found.step):
                 self.store.mark(by, kind, found.step)
             return Stepped([change.cell for change in changes], found.left)

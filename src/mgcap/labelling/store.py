@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from mgcap.errors import DataError
 from mgcap.labelling.empty import create_labels
-from mgcap.labelling.undoing import Reverted, Steps, revert, undone_steps
+from mgcap.labelling.undoing import Reverted, Steps, remember, revert, undone_steps
 
 #: Seconds that a change waits for the change of another process.
 PATIENCE = 30.0
@@ -58,6 +58,7 @@ class Change(NamedTuple):
     number: int | None
     resolves: bool = False
     hard: bool = False  #: whether the file that it comes from says that the cell was suggested because it is hard
+    since: int | None = None  #: the change that the label is as old as; by default it is new
 
 
 def decided(labels: Sequence[Label]) -> int | None:
@@ -198,10 +199,10 @@ class Store:
         """Like :meth:`change`, within a transaction."""
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         action, count = None, 0
-        find = "SELECT number, resolves FROM labels WHERE raster=? AND row=? AND col=? AND who=?"
-        for cell, who, number, resolves, hard in changes:
-            before = self._database.execute(find, (*cell, who)).fetchone() or (None, 0)
-            if before == (number, int(resolves)) and not (resolves and number is not None) and undoes is None:
+        find = "SELECT number, resolves, change FROM labels WHERE raster=? AND row=? AND col=? AND who=?"
+        for cell, who, number, resolves, hard, since in changes:
+            before = self._database.execute(find, (*cell, who)).fetchone() or (None, 0, 0)
+            if before[:2] == (number, int(resolves)) and not (resolves and number is not None) and undoes is None:
                 continue
             done = self._database.execute(
                 "INSERT INTO history (at, who, actor, raster, row, col, before, after, kind, action, undoes) "
@@ -212,7 +213,8 @@ class Store:
             if action is None:
                 action = change
                 self._database.execute("UPDATE history SET action = id WHERE id = ?", (change,))
-            self._put(cell, who, number, names, (at, change, int(resolves)))
+            remember(self._database, change, before[1:], resolves)
+            self._put(cell, who, number, names, (at, since or change, int(resolves)))
             count += 1
         if count:
             self._database.execute(
@@ -259,11 +261,9 @@ class Store:
             [(name, number, name) for number, name in names.items()],
         )
 
-    def of_class(self, number: int) -> list[tuple[Cell, str]]:
-        """Whose labels of which cells are of a class."""
-        with self._lock:
-            rows = self._database.execute("SELECT raster, row, col, who FROM labels WHERE number = ?", (number,))
-            return [(Cell(*row[:3]), row[3]) for row in rows.fetchall()]
+    def of_class(self, number: int) -> list[tuple[Cell, Label]]:
+        """The labels of a class, with their cells."""
+        return [(cell, own) for cell, labels in self.labels().items() for own in labels if own.number == number]
 
     def steps(self, by: str) -> Steps:
         """What a person can undo and redo."""

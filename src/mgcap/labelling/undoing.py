@@ -47,13 +47,33 @@ class Reverted(NamedTuple):
 
     Attributes:
         step: Its number.
-        rows: Raster, row, column, person, number of the class from then on, and whether that settles a conflict.
+        rows: Raster, row, column, person, number of the class from then on, whether that settles a conflict, and the
+            change that the label is as old as.
         left: How many labels stay, as they are not what the step left: somebody has said something else since.
     """
 
     step: int
-    rows: list[tuple[str, int, int, str, int | None, bool]]
+    rows: list[tuple[str, int, int, str, int | None, bool, int | None]]
     left: int
+
+
+#: Which changes settle a conflict, and what the label was before: as old as which change, and whether that settled one.
+_SETTLING = (
+    "CREATE TABLE IF NOT EXISTS settling (id INTEGER PRIMARY KEY, settles INTEGER, settled INTEGER, since INTEGER)"
+)
+
+
+def remember(database: sqlite3.Connection, change: int, before: tuple[int, int], settles: bool) -> None:
+    """Keep what the history does not say of a change, so that it can be undone and done again as it was.
+
+    Args:
+        database: With the history; within a transaction.
+        change: Its number.
+        before: Whether the label settled a conflict before, and its change then; 0 where there was none.
+        settles: Whether it does from then on.
+    """
+    database.execute(_SETTLING)
+    database.execute("INSERT INTO settling VALUES (?, ?, ?, ?)", (change, settles, before[0], before[1] or None))
 
 
 def revert(database: sqlite3.Connection, step: int, back: bool, final: Callable[[int | None], int | None]) -> Reverted:
@@ -65,16 +85,19 @@ def revert(database: sqlite3.Connection, step: int, back: bool, final: Callable[
         back: Whether it is undone.
         final: The class that labels of a class have by now.
     """
+    database.execute(_SETTLING)
     found = database.execute(
-        "SELECT h.raster, h.row, h.col, h.who, h.before, h.after, h.kind, l.number FROM history h LEFT JOIN labels l "
-        "ON l.raster = h.raster AND l.row = h.row AND l.col = h.col AND l.who = h.who WHERE h.action = ? ORDER BY h.id",
+        "SELECT h.raster, h.row, h.col, h.who, h.before, h.after, l.number, h.id, h.kind = 'resolve', s.settles, "
+        "s.since, s.settled FROM history h LEFT JOIN labels l ON l.raster = h.raster AND l.row = h.row AND "
+        "l.col = h.col AND l.who = h.who LEFT JOIN settling s ON s.id = h.id WHERE h.action = ? ORDER BY h.id",
         (step,),
     ).fetchall()
     rows = []
-    for raster, row, col, who, before, after, kind, now in found:
+    for *cell, who, before, after, now, change, resolve, settles, since, settled in found:
         there, wanted = (after, before) if back else (before, after)
         if now == final(there):
-            rows.append((raster, row, col, who, final(wanted), not back and kind == "resolve"))
+            old = (bool(settled), since) if back else (bool(resolve if settles is None else settles), change)
+            rows.append((*cell, who, final(wanted), *old))
     return Reverted(step, rows[::-1] if back else rows, len(found) - len(rows))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,7 @@ from mgcap.labelling.live import Live
 from mgcap.labelling.loading import load_labels
 from mgcap.labelling.saving import save_model
 from mgcap.runtime import Progress
-from mgcap.serve.labellers import person_of
+from mgcap.serve.labellers import known_people, person_of
 from mgcap.serve.refusals import Refusal
 
 log = logging.getLogger("mgcap.serve")
@@ -63,11 +65,13 @@ class LabelFiles:
         self.live = live
         self.folder = live.project.folder
         self.said: dict[str, Any] | None = None
+        self.loader = ThreadPoolExecutor(1, "load")  # so that files leave the threads of other requests free
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def close(self) -> None:
         """Wait a moment for the job under way; files are written whole or not at all."""
+        self.loader.shutdown(wait=False, cancel_futures=True)
         if self._thread is not None:
             self._thread.join(5)
 
@@ -141,7 +145,7 @@ def map_names(rasters: Sequence[str]) -> list[str]:
     return [f"{stem if unique else name}.map.gpkg" for stem, name in zip(stems, rasters, strict=True)]
 
 
-def add_files(router: APIRouter, files: LabelFiles, user: str) -> None:
+def add_files(router: APIRouter, files: LabelFiles, user: str, people: Collection[str] = ()) -> None:
     """Routes on files."""
     live = files.live
 
@@ -175,9 +179,10 @@ def add_files(router: APIRouter, files: LabelFiles, user: str) -> None:
             with path.open("wb") as target:
                 while part := await file.read(_BLOCK):
                     target.write(part)
-            person = person_of(request, user)
+            person, everyone = person_of(request, user), {*people, *known_people(files.folder)}
+            load = partial(load_labels, live.project, path, field or None, person, everyone)
             try:
-                found = await asyncio.to_thread(load_labels, live.project, path, field or None, person)
+                found = await asyncio.get_running_loop().run_in_executor(files.loader, load)
             except DataError as error:
                 raise DataError(str(error).replace(f"{folder}/", "")) from None
         await asyncio.to_thread(live.refresh, True)

@@ -48,6 +48,7 @@ def add_work(router: APIRouter, live: Live, user: str) -> None:
     """Routes on labels."""
     _add_labels(router, live, user)
     _add_proposals(router, live)
+    _add_doubts(router, live, user)
 
     @router.get("/cell", summary="What is known of a cell")
     def cell(raster: At, row: At, col: At) -> dict[str, Any]:
@@ -77,7 +78,8 @@ def _add_labels(router: APIRouter, live: Live, user: str) -> None:
 
 def _stepped(live: Live, cells: Stepped) -> dict[str, Any]:
     live.refresh()
-    listed = [_place(live, own) for own in cells[:MOST_CELLS]]
+    there = [own for own in cells if own.raster in live.project.names]
+    listed = [_place(live, own) for own in there[:MOST_CELLS]]
     return {"cells": listed, "left": cells.left, "revision": live.revision}
 
 
@@ -114,10 +116,12 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
         found = similar(live.pool, number, count, skip)
         return {"cells": [{"cell": _of(live, own), "score": round(float(score), 4)} for own, score in found]}
 
-    @router.get("/mistakes", summary="Labels that all others contradict")
-    def wrong(count: Count = 20) -> dict[str, Any]:
+
+def _add_doubts(router: APIRouter, live: Live, user: str) -> None:
+    @router.get("/mistakes", summary="One's labels that all others contradict")
+    def wrong(request: Request, count: Count = 20) -> dict[str, Any]:
         learned = live.wait_fitted().learned
-        found = [] if learned is None else mistakes(learned, count)
+        found = [] if learned is None else mistakes(learned, count, _labelled_by(live, person_of(request, user)))
         return {
             "cells": [
                 {"cell": _of(live, own.cell), "given": own.given, "likely": own.likely,
@@ -130,6 +134,16 @@ def _add_proposals(router: APIRouter, live: Live) -> None:
     def conflicts() -> dict[str, Any]:
         listed = list(live.conflicts.items())[:MOST_CELLS]
         return {"cells": [{"cell": _place(live, cell), "labels": _said(labels)} for cell, labels in listed]}
+
+
+def _labelled_by(live: Live, person: str) -> set[int]:
+    """Cells of the pool whose class is what a person says."""
+    own = [
+        cell
+        for cell, labels in list(live.said.items())
+        if any(label.who == person and label.number == live.agreed.get(cell) for label in labels)
+    ]
+    return {n for cell in own if (n := live.number(cell)) is not None}
 
 
 def _between(hard: list[dict[str, Any]], drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:

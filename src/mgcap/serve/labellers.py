@@ -49,6 +49,11 @@ def tokens_for(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return {known[name]: name for name in wanted}
 
 
+def known_people(folder: Path) -> list[str]:
+    """Names of those who have a token of a project."""
+    return list(_read(folder / _FILE))
+
+
 def port_for(folder: Path, host: str = "127.0.0.1") -> int:
     """The port that a project was served at last, if it is free, else 0 for any: a page that is open finds it again."""
     try:

@@ -106,7 +106,7 @@ def create_label_app(live: Live, user: str, settings: Settings | None = None) ->
     _add_pictures(router, service)
     add_classes(router, live, user)
     add_work(router, live, user)
-    add_files(router, service.files, user)
+    add_files(router, service.files, user, settings.people.values())
     app.include_router(router)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,12 +18,12 @@ from mgcap.errors import DataError, check_parameters
 from mgcap.geo.plan import MapOptions
 from mgcap.labelling.live import Live
 from mgcap.labelling.loading import load_labels
-from mgcap.labelling.preparing import Beginning, default_folder, prepare_project
+from mgcap.labelling.preparing import Beginning, base_model, default_folder, prepare_project
 from mgcap.labelling.project import Project
 from mgcap.labelling.rasters import vectors_of
 from mgcap.labelling.saving import taught
 from mgcap.serve.connections import Server, server_config
-from mgcap.serve.labellers import keep_port, port_for, tokens_for, user_name
+from mgcap.serve.labellers import keep_port, known_people, port_for, tokens_for, user_name
 from mgcap.serve.labelling import create_label_app
 from mgcap.serve.settings import Settings
 
@@ -128,16 +128,16 @@ def label(
     if field is not None and not given:
         raise DataError("`field` names a field of `labels`; give both")
     folder = Path(project) if project is not None else default_folder(files)
+    beginning = beginning or Beginning()
+    base = cache(partial(base_model, folder, beginning.model, SceneClassifier.load))
     if files:
-        beginning = beginning or Beginning()
-        base = SceneClassifier.load(beginning.model)
-        prepare_project(base, files, folder, options, beginning, [Path(own) for own in _several(index)])
+        prepare_project(base(), files, folder, options, beginning, [Path(own) for own in _several(index)])
     opened = Project(folder, bool(options.get("allow_vrt", False)))
     names = classes.split(",") if isinstance(classes, str) else classes
     opened.add_missing([name.strip() for name in names if name.strip()])
     for own in given:
         _load(opened, own, field)
-    return Labelling(Live(opened, cache(lambda: SceneClassifier.load(opened.model))), port or port_for(folder))
+    return Labelling(Live(opened, base), port or port_for(folder))
 
 
 def _several(given: Any) -> list[Any]:
@@ -148,7 +148,7 @@ def _several(given: Any) -> list[Any]:
 def _load(project: Project, labels: Any, field: str | None) -> None:
     """Take the labels of a file, or of a table of geopandas."""
     if isinstance(labels, str | Path):
-        load_labels(project, labels, field, user_name())
+        load_labels(project, labels, field, user_name(), known_people(project.folder))
         return
     import geopandas
 

@@ -42,8 +42,9 @@ def _colours(live: Live, fitted: Fitted, layer: str) -> Array:
     assert learned is not None
     found = np.zeros((len(live.pool), 4), np.uint8)
     if layer == "map":
-        table = np.zeros((1 + max(own.number for own in live.project.about.classes), 4), np.uint8)
-        for own in live.project.about.classes:
+        classes = live.project.about.classes
+        table = np.zeros((1 + max([*learned.classes.tolist(), *(own.number for own in classes)]), 4), np.uint8)
+        for own in classes:
             table[own.number] = (*rgb(own.colour), 255)
         return np.asarray(table[learned.classes_of_cells])
     if layer == "uncertainty":
