@@ -45,6 +45,7 @@ parser.add_argument("--deepforest", type=Path, help="The wheel of deepforest 2.1
 parser.add_argument("--runs", type=int, default=10)
 parser.add_argument("--csv", type=Path)
 parser.add_argument("--write", metavar="AXES", help="Do not compare: write the descriptor with these axes ...")
+parser.add_argument("--preset", default="compact", help="Whose descriptor is fitted.")
 parser.add_argument("--to", type=Path, default=Path("compact.descriptor"), help="... to this file.")
 args = parser.parse_args()
 
@@ -69,7 +70,7 @@ def forest(wheel: Path) -> list[Array]:
 
 def write(scenes: list[Array | Path], fitted_to: str) -> None:
     runtime = Runtime(progress=bars)
-    config = MGCAPConfig()
+    config = MGCAPConfig(preset=args.preset)
     model, _ = build_model(config, "imagenet", runtime)
     engine = prepare_engine(model, runtime, partial(calibration_views, model, calibration_scenes()))
     (reduction,) = fit_reductions(model, engine, scenes, [range(len(scenes))])
@@ -116,7 +117,7 @@ def main() -> None:
         for ratio in (0.5, 0.8)
         for run in range(args.runs)
     }
-    model, _ = build_model(MGCAPConfig(num_classes=len(folder.classes)), "imagenet", runtime)
+    model, _ = build_model(MGCAPConfig(preset=args.preset, num_classes=len(folder.classes)), "imagenet", runtime)
     engine = prepare_engine(model, runtime, partial(calibration_views, model, calibration_scenes()))
     everything = [*groups.values(), *(split.train for split in splits.values())]
     with bars("Fitting PCA", None) as step:

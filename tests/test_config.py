@@ -42,7 +42,7 @@ def test_what_follows_from_other_values() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"preset": "best"}, "'compact', 'paper' or 'authors-code'"),
+        ({"preset": "best"}, "'compact', 'tiny', 'paper' or 'authors-code'"),
         ({"rotation": 4}, "'rotation' is not a configuration value (did you mean 'rotations'?)"),
         ({"rotations": 0}, "greater than or equal to 1"),
         ({"granularities": ()}, "at least one"),
@@ -65,7 +65,7 @@ def test_what_follows_from_other_values() -> None:
         ({"ridge": float("nan")}, "finite number"),
         ({"clip": (1e-5, float("inf"))}, "finite number"),
         ({"clip": (1e-300, 1e5)}, "clip.0"),
-        ({"preset": []}, "'compact', 'paper' or 'authors-code'"),
+        ({"preset": []}, "'compact', 'tiny', 'paper' or 'authors-code'"),
         ({"size": 1024, "rotations": 360}, "more than one image may have"),
         ({"granularities": (1.0,) * 17}, "at most 16"),
         ({"channels": 1024, "num_classes": 100_000}, "head would be too large"),

@@ -41,7 +41,7 @@ class SceneClassifier(SavedMixin, UncertaintyMixin, ClassifierMixin, SceneEstima
     """MG-CAP with a frozen backbone and an exact softmax head, or fine-tuned as a whole.
 
     Args:
-        preset: ``compact``, ``paper`` or ``authors-code``.
+        preset: ``compact``, ``tiny``, ``paper`` or ``authors-code``.
         weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
         descriptor: ``universal`` (axes that ship with the package, where it has some for the backbone) or ``own`` (axes
             that are fitted to the training images).

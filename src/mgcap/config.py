@@ -1,4 +1,4 @@
-"""Every number of the paper, with the equation it belongs to, and the three presets."""
+"""Every number of the paper, with the equation it belongs to, and the presets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mgcap.pooling import RULES
 from mgcap.spectral import LAYERS
 from mgcap.values import Values
 
-Preset = Literal["compact", "paper", "authors-code"]
+Preset = Literal["compact", "tiny", "paper", "authors-code"]
 
 _PAPER: dict[str, Any] = {
     "backbone": "vgg16",
@@ -35,6 +35,7 @@ _PAPER: dict[str, Any] = {
 #: What each preset sets; everything else keeps the default of its field.
 PRESETS: dict[str, dict[str, Any]] = {
     "compact": {},
+    "tiny": {"backbone": "mobilenet_v2", "layer": "features.13", "granularities": (1.0,), "channels": 96},
     "paper": _PAPER,
     "authors-code": {
         **_PAPER,

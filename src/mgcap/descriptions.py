@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: The fields of :class:`mgcap.MGCAPConfig`.
 MODEL = {
-    "preset": "A whole configuration by name: compact (fast), paper (as printed) or authors-code (their script).",
+    "preset": "A whole configuration by name: compact, tiny (for small devices), paper (as printed) or authors-code.",
     "num_classes": "Number of classes; training takes it from the images.",
     "size": "Side in pixels that each view is resized to.",
     "field_of_view": "Central part of each side of the image that is looked at.",

@@ -155,7 +155,7 @@ class SceneDescriptor(SceneEstimator):
     """Images to MG-CAP descriptors: a transformer for pipelines of scikit-learn's.
 
     Args:
-        preset: ``compact``, ``paper`` or ``authors-code``.
+        preset: ``compact``, ``tiny``, ``paper`` or ``authors-code``.
         weights: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.
         descriptor: ``universal`` (axes that come with the package, where there are some for the backbone) or ``own``
             (axes that are fitted to the images given to ``fit``).

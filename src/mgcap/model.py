@@ -100,8 +100,9 @@ class MGCAP(nn.Module):
         """A model with weights, in evaluation mode and ready for training.
 
         Args:
-            name: A preset (``compact``, ``paper`` or ``authors-code``): its backbone has weights, its PCA the universal
-                descriptor's axes where there are some, and its head is fresh. Or a saved model: its file or its name.
+            name: A preset (``compact``, ``tiny``, ``paper`` or ``authors-code``): its backbone has weights, its PCA the
+                universal descriptor's axes where there are some, and its head is fresh. Or a saved model: its file or
+                its name.
             num_classes: Of the head. A saved model keeps its head if it has as many, or if none are given.
             device: Where it goes.
             weights: Of a preset's backbone: ``imagenet`` (fetched once, kept in the cache), a file, or ``random``.

@@ -45,7 +45,7 @@ def test_commands_and_options_are_completed() -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("train --preset ", {"compact", "paper", "authors-code"}),
+        ("train --preset ", {"compact", "tiny", "paper", "authors-code"}),
         ("train --backbone resnet5", {"resnet50", "resnet50-v1"}),
         ("train --normalisation l", {"log"}),
         ("evaluate --weights r", {"random"}),

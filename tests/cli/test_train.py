@@ -79,7 +79,7 @@ def test_corrupt_images_are_skipped_in_training(tmp_path: Path, scenes: Path) ->
 
 def test_bad_settings(tmp_path: Path, scenes: Path) -> None:
     out = ["--out", tmp_path / "m.mgcap"]
-    assert "'compact', 'paper' or 'authors-code'" in sentence("train", scenes, *out, "--preset", "best")
+    assert "'compact', 'tiny', 'paper' or 'authors-code'" in sentence("train", scenes, *out, "--preset", "best")
     assert "did you mean 'vgg16'" in sentence("train", scenes, *out, "--backbone", "vgg-16")
     assert "did you mean 'compact'" in sentence("train", scenes, *out, "--preset", "compct")
     assert "did you mean 'openvino'" in sentence("train", scenes, *out, *SMALL, "--engine", "openvine")

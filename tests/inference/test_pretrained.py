@@ -95,4 +95,4 @@ def test_what_cannot_be_had_is_said_in_one_sentence(saved: tuple[SceneClassifier
         with pytest.raises(MgcapError, match=sentence) as caught:
             MGCAP.from_pretrained(*arguments, **values)
         assert "\n" not in str(caught.value)
-    assert pretrained.PRESETS.keys() == {"compact", "paper", "authors-code"}
+    assert pretrained.PRESETS.keys() == {"compact", "tiny", "paper", "authors-code"}

@@ -23,6 +23,7 @@ from mgcap.cli import (
     label,
     mapping,
     predict,
+    presets,
     search,
     serve,
     train,
@@ -52,6 +53,7 @@ app.command("label")(label.label)
 app.command("search")(search.search)
 app.command("serve")(serve.serve)
 app.command("export")(export.export)
+app.command("presets")(presets.presets)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(cache.app, name="cache")

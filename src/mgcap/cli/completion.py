@@ -18,7 +18,7 @@ from mgcap.persistence.shipped import shipped_models
 
 Offer = Callable[[str], list[str]]
 
-PRESETS = ("compact", "paper", "authors-code")
+PRESETS = ("compact", "tiny", "paper", "authors-code")
 BACKBONES = (
     "vgg16", "vgg19", "alexnet", "googlenet", "inception_v3", "resnet18", "resnet34", "resnet50", "resnet50-v1",
     "mobilenet_v2",

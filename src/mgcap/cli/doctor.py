@@ -101,7 +101,8 @@ def _memory_gib() -> float | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor, as the system has it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -133,7 +134,7 @@ def examine(probe_again: bool = False) -> dict[str, Any]:
     return {
         "mgcap": __version__,
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": available_cores(),
             "memory_gib": _memory_gib(),
             "instructions": torch.backends.cpu.get_cpu_capability(),
