@@ -34,15 +34,16 @@ from mgcap.typing import Array
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("raster", type=Path)
 parser.add_argument("--index", type=Path, required=True)
-parser.add_argument("--seeds", type=int, default=5)
+parser.add_argument("--seeds", type=int, default=10)
 parser.add_argument("--labels", type=int, nargs="+", default=[30, 60, 120])
 parser.add_argument("--csv", type=Path)
 parser.add_argument("--times", type=Path)
 args = parser.parse_args()
 
 
-def truths(raster: Path, places: Array, tile: int) -> Iterator[tuple[str, Array]]:
-    """Names of surrogates and the share of each tile that is of the kind."""
+def truths(raster: Path, index: Index, cells: Array) -> Iterator[tuple[str, Array]]:
+    """Names of surrogates and the share of the tile of each cell that is of the kind."""
+    tile, (columns, rows) = index.plan.tile[0], index.plan.cell
     with rasterio.open(raster) as file:
         red, green, blue = file.read([1, 2, 3]).astype(np.float32)
     total = red + green + blue
@@ -53,6 +54,7 @@ def truths(raster: Path, places: Array, tile: int) -> Iterator[tuple[str, Array]
         "edges": ~vegetation & (ndimage.gaussian_gradient_magnitude(light, 1.5) > 12),
         "bright": ~vegetation & (light > 150),
     }
+    places = (cells[:, [2, 1]] + 0.5) * (columns, rows)
     middles = places.clip(tile / 2, np.array(light.shape[::-1]) - tile / 2).round().astype(int)
     (left, top), (right, low) = (middles - tile // 2).T, (middles + tile // 2).T
     for name, mask in masks.items():
@@ -167,7 +169,7 @@ def measure(pool: Pool, share: Array, labels: int, classes: int) -> dict[str, An
 
 index = open_index(args.index)
 whole = open_pool([index])
-shares = dict(truths(args.raster, whole.places, round(whole.tile)))
+shares = dict(truths(args.raster, index, whole.cells))
 own = side_by_side(index, whole)
 if args.times:
     large = many(whole, 70_000)
