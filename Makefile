@@ -17,7 +17,7 @@ demo: $(READY)
 	$(BIN)/mgcap demo --out demo-output
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -rs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -rs
 
 lint: $(READY)
 	$(BIN)/ruff check .
