@@ -127,8 +127,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
     r.need_geo()
     from mgcap.classifier import SceneClassifier
     from mgcap.labelling.growing import grow
-    from mgcap.labelling.rasters import block_side, card_of, draw_examples, parse_block
-    from mgcap.labelling.teaching import teach
+    from mgcap.labelling.rasters import block_side, draw_examples, parse_block, teach_drawn
 
     out = check_writable(out)
     if options.labels and not rasters:
@@ -163,12 +162,7 @@ def teach_model(rasters: Sequence[Path], options: LabelOptions, out: Path, devic
         show_growth(grown)
     else:
         assert drawn is not None
-        side = block_side(drawn.indexes, options.block)
-        card = card_of(drawn, side)
-        taught = teach(
-            base, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card,
-            keep=options.keep_descriptors, look=drawn.look,
-        )  # fmt: skip
+        taught = teach_drawn(base, drawn, options.block, options.keep_descriptors)
     show_taught(taught, _unit(drawn, taught))
     _save(taught, out)
 

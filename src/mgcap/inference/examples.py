@@ -82,7 +82,7 @@ def joined(parts: Sequence[Examples]) -> Examples:
 
 
 def moved(examples: Examples, rasters: int) -> Examples:
-    """Those of a raster without a place on the Earth, by so many such rasters farther from the first one."""
+    """Those of a raster without a place on the Earth, moved by N such rasters from the first one."""
     return Examples(examples.vectors, examples.targets, examples.places + torch.tensor([FAR * rasters, 0.0]))
 
 

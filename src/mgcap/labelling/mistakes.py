@@ -15,7 +15,7 @@ class Mistake(NamedTuple):
 
     cell: int
     given: int  #: the number of the class that it has
-    likely: int  #: of the one that the other labels speak for
+    likely: int  #: of the one that the other labels are evidence for
     probability: float  #: of that one, while the label was held out
 
 

@@ -110,12 +110,17 @@ def fit_raster(
         progress: Where to report.
         **options: Of :class:`mgcap.geo.plan.MapOptions`.
     """
-    drawn = draw_examples(rasters, labels, field, base=base, folder=folder, progress=progress, **options)
     own = _loaded(base)
+    drawn = draw_examples(rasters, labels, field, base=own, folder=folder, progress=progress, **options)
+    return teach_drawn(own, drawn, block, keep)
+
+
+def teach_drawn(base: SceneClassifier, drawn: Drawn, block: str | None = None, keep: bool = True) -> Taught:
+    """Train a classifier by what labels say of rasters; see :func:`fit_raster`."""
     side = block_side(drawn.indexes, block)
     card = card_of(drawn, side)
     return teach(
-        own, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card, keep=keep, look=drawn.look
+        base, drawn.examples, drawn.classes, block=side, imagery=drawn.imagery, card=card, keep=keep, look=drawn.look
     )
 
 

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, File, Form, Request, UploadFile
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, PlainTextResponse
 from prometheus_client import generate_latest
 from pydantic import AfterValidator
-from starlette.exceptions import HTTPException
-from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from mgcap._version import __version__
@@ -25,14 +22,13 @@ from mgcap.errors import MgcapError
 from mgcap.persistence.shipped import model_card
 from mgcap.serve import answers
 from mgcap.serve.compute import answer_of
-from mgcap.serve.guard import Guard
 from mgcap.serve.maps import MapJob
-from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
+from mgcap.serve.new_app import PAGE, new_app
+from mgcap.serve.refusals import RESPONSES, Refusal
 from mgcap.serve.service import Measure, Service
 from mgcap.serve.settings import Settings
-from mgcap.serve.uploads import UploadRoute, plain_raster, uploaded_pixels
+from mgcap.serve.uploads import plain_raster, uploaded_pixels
 
-PAGE = Path(__file__).parent / "page"
 #: What may be answered to a file.
 OF_WORK: dict[int | str, dict[str, Any]] = {
     status: RESPONSES[status] for status in (400, 404, 408, 413, 415, 422, 429, 503)
@@ -109,56 +105,19 @@ def create_app(models: dict[str, tuple[Path, SceneClassifier]], settings: Settin
     settings = settings or Settings()
     service = Service(models, settings)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(service.close)
-
-    app = FastAPI(
+    app = new_app(
+        service,
+        service.folder,
+        settings,
         title="mgcap",
-        version=__version__,
         description="What aerial and satellite images show, by multi-granularity canonical appearance pooling.",
-        docs_url=None,  # its page would fetch scripts from elsewhere; ours does not
-        redoc_url=None,
-        lifespan=lifespan,
-        responses={status: RESPONSES[status] for status in (401, 403, 421, 500)},
+        statuses=(401, 403, 421, 500),
     )
-    app.state.service = service
-    app.router.route_class = UploadRoute
-    add_errors(app, service.folder)
     _add_pages(app, service)
     _add_work(app, service)
     _add_maps(app, service)
-    app.add_middleware(Guard, settings=settings)
     app.add_middleware(Measure, service=service)
     return app
-
-
-def add_errors(app: FastAPI, folder: Path) -> None:
-    """Answer errors in one sentence.
-
-    Args:
-        app: The application.
-        folder: Of the service, which answers do not name.
-    """
-
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        return refusal_response(error)
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
-        return refusal_response(Refusal(error.status_code, str(error.detail).lower(), **dict(error.headers or {})))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        parts = [f"{'.'.join(str(p) for p in e['loc'][1:]) or 'the body'}: {e['msg']}" for e in error.errors()]
-        return refusal_response(Refusal(422, "; ".join(parts).lower()))
-
-    @app.exception_handler(MgcapError)
-    async def ours(request: Request, error: MgcapError) -> Response:
-        words = ("the file" if word.startswith(str(folder)) else word for word in str(error).split(" "))
-        return refusal_response(Refusal(400, " ".join(words)))
 
 
 def _add_pages(app: FastAPI, service: Service) -> None:

@@ -20,7 +20,7 @@ from mgcap.serve.labellers import person_of
 
 #: Cells that may be labelled at once, and proposed at once.
 MOST_CELLS, MOST_PROPOSED = 20_000, 100
-#: Of so many cells that teach most one is drawn at random, by which the map can be measured.
+#: Of this many cells that teach most one is drawn at random, by which the map can be measured.
 MEASURED = 5
 #: A cell in an address: raster, row and column.
 Listed = Annotated[str, Field(pattern=r"^[0-9]{1,9},[0-9]{1,9},[0-9]{1,9}$")]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
@@ -16,16 +14,15 @@ from mgcap._version import __version__
 from mgcap.errors import DataError
 from mgcap.labelling.live import Live
 from mgcap.labelling.store import NotWrittenError
-from mgcap.serve.app import PAGE, add_errors
-from mgcap.serve.guard import Guard
 from mgcap.serve.label_classes import add_classes
 from mgcap.serve.label_files import LabelFiles, add_files
 from mgcap.serve.label_state import labels_of, state_of
 from mgcap.serve.label_work import add_work
 from mgcap.serve.labellers import person_of
+from mgcap.serve.new_app import PAGE, new_app
 from mgcap.serve.overlays import overlay
 from mgcap.serve.pyramid import Pyramid
-from mgcap.serve.refusals import RESPONSES, Refusal, refusal_response
+from mgcap.serve.refusals import Refusal, refusal_response
 from mgcap.serve.settings import Settings
 from mgcap.serve.uploads import UploadRoute
 
@@ -79,22 +76,8 @@ def create_label_app(live: Live, user: str, settings: Settings | None = None) ->
     settings = settings or Settings()
     service = LabelService(live, user)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(service.close)
-
-    app = FastAPI(
-        title="mgcap label",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        responses={status: RESPONSES[status] for status in (400, 401, 403, 404, 421, 422, 500, 503)},
-    )
-    app.state.service = service
-    app.router.route_class = UploadRoute
-    add_errors(app, live.project.folder)
+    statuses = (400, 401, 403, 404, 421, 422, 500, 503)
+    app = new_app(service, live.project.folder, settings, title="mgcap label", statuses=statuses)
 
     @app.exception_handler(NotWrittenError)
     async def busy(request: Request, error: NotWrittenError) -> Response:
@@ -108,7 +91,6 @@ def create_label_app(live: Live, user: str, settings: Settings | None = None) ->
     add_work(router, live, user)
     add_files(router, service.files, user, settings.people.values())
     app.include_router(router)
-    app.add_middleware(Guard, settings=settings)
     return app
 
 
